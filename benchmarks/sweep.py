@@ -7,6 +7,9 @@ Interleaved, one round after another, ratios within a round:
 - anew: all five without one. Its predictions have to be the same as with the cache, or the run
   fails.
 
+A second part is the exact curve (``lab.curve``) against one run: all θ from LOWEST up, both without
+a cache of their own from before.
+
 The thresholds are Table 5's, and Table 5's times what makes its middle the one that the embedded
 model's methods use.
 
@@ -29,6 +32,9 @@ from dragin_lab.run.benchmark import benchmark as open_benchmark
 from dragin_lab.study.sweeps import Sweep
 
 BUDGET = 1.6
+#: The curve of the paper variant: down to which θ, of how many questions, and what it may cost in
+#: runs.
+LOWEST, CURVE_QUESTIONS, CURVE_BUDGET = 0.1, 12, 4.0
 #: θ of the paper's Table 5, on the released code's scale of RIND scores.
 TABLE_5 = (1.0, 1.1, 1.2, 1.3, 1.4)
 MIDDLE = 1.2
@@ -77,6 +83,28 @@ def measure(
     }
 
 
+def measure_curve(
+    lm: LanguageModel, retriever: Any, asked: Benchmark, rounds: int
+) -> dict[str, Any]:
+    """Seconds of a curve and of one run at the method's own θ, over interleaved rounds."""
+    method = dl.method("dragin", top_n=CHOSEN["paper"]["dragin"]["top_n"])
+    lab = dl.Lab(lm, retriever=retriever)
+    ways = {
+        "one": lambda: lab.replace(cache=False).sweep(
+            asked, method, threshold=[method.threshold], progress=False
+        ),
+        "curve": lambda: lab.curve(asked, method, lowest=LOWEST, progress=False),
+    }
+    timed = interleaved(ways, rounds, before=lm.prefixes.clear)
+    pieces = len(timed.made["curve"].pieces)
+    return {
+        "lowest": LOWEST,
+        "questions": len(asked.questions),
+        **timed.summary("curve"),
+        "pieces_a_question": pieces / len(asked.questions),
+    }
+
+
 def check(kept: Sweep, anew: Sweep) -> None:
     """Both have the same predictions, to the byte."""
     for value, run, other_run in zip(kept.values, kept.records, anew.records, strict=True):
@@ -87,9 +115,12 @@ def check(kept: Sweep, anew: Sweep) -> None:
                 )
 
 
-def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def budgets(results: list[dict[str, Any]], curve: dict[str, Any]) -> list[dict[str, Any]]:
     """The lines of the table."""
-    return [
+    every = f"all θ from {LOWEST:g} up / one, paper variant, {curve['questions']} questions"
+    asked = f"{curve['pieces_a_question']:.2f} answers a question"
+    lines = [budget(every, curve["over_cpu"]["one"], CURVE_BUDGET, note=asked)]
+    return lines + [
         budget(
             f"five thresholds / one, {one['variant']} variant, θ {one['thresholds'][0]:g} to"
             f" {one['thresholds'][-1]:g}",
@@ -133,7 +164,10 @@ def main(given: Sequence[str] | None = None) -> None:
             results.append(
                 measure(variant, thetas, chosen["top_n"], lm, retriever, asked, args.rounds)
             )
-    found = {"sweeps": results, "budgets": budgets(results), "machine": machine()}
+    few = open_benchmark("almanac/hotpotqa", limit=min(CURVE_QUESTIONS, args.questions))
+    curve = measure_curve(lm, retriever, few, args.rounds)
+    found = {"sweeps": results, "curve": curve}
+    found |= {"budgets": budgets(results, curve), "machine": machine()}
     write(args.out, found)
 
 

@@ -41,7 +41,7 @@ FLAGS += (
 )
 WIDTH = 1060
 #: The pictures and their heights.
-HEIGHTS = {"trace": 1130, "real": 838, "used": 462, "heatmap": 720, "methods": 900}
+HEIGHTS = {"trace": 1130, "real": 838, "used": 462, "curve": 640, "heatmap": 720, "methods": 900}
 #: DRAGIN in the pictures, as in README.md's ten lines: the equations, with a query that selects
 #: among its candidates.
 DRAGIN = {"variant": "paper", "threshold": 0.5, "top_n": 5}
@@ -159,6 +159,7 @@ def main() -> None:
         "heatmap": [traces[-1].heatmap()],
         "methods": [views.compare(traces)],
     }
+    pages["curve"] = [dl.Curve.load(ROOT / "corpora" / "almanac_curve_dragin.zip").plot()]
     pages["used"] = [dl.Lab().attribute(traces[-1])]
     shoot_all(pages)
 

@@ -1,5 +1,5 @@
-"""Make the tables that notebooks 03, 04, 07 and 09 read: Almanac's model on 50 questions of each
-benchmark.
+"""Make the tables and curves that notebooks 03, 04, 07 and 09 read: Almanac's model on 50 questions
+of each benchmark.
 
     python -m tools.runs        # half an hour; the same command goes on where it stopped
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from runpy import run_path
@@ -30,6 +31,7 @@ from dragin_lab.errors import DraginLabError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.run.rundir import CONFIG, PREDICTIONS, TIMINGS, encode
 from dragin_lab.study.funnel import attributed_rows
+from dragin_lab.study.pieces import PIECES
 from tools.base import CHOSEN, ROOT, RUNS
 
 CORPORA = ROOT / "corpora"
@@ -65,6 +67,23 @@ TABLES: dict[str, tuple[tuple[str, ...], list[Method]]] = {
         [made("dragin", threshold=theta, label=f"θ {theta:g}") for theta in THETAS],
     ),
 }
+
+
+#: Down to which θ the curves go, and of which methods they are.
+LOWEST, CURVED = 0.1, {"dragin": {"top_n": 5}, "flare": {}}
+CURVE_QUESTIONS = 24  # each is answered four times
+
+
+def record_curves(lab: dl.Lab) -> None:
+    """A zip for each curve, without its traces."""
+    for name, settings in CURVED.items():
+        options: dict[str, Any] = {"limit": CURVE_QUESTIONS, "lowest": LOWEST}
+        lab.curve("almanac/hotpotqa", name, output=RUNS / "curves", **options, **settings)
+        (file,) = (RUNS / "curves").rglob(f"{name}*-curve/{PIECES}")
+        with zipfile.ZipFile(CORPORA / f"almanac_curve_{name}.zip", "w") as pack:
+            for part in (CONFIG, PIECES):
+                data = (file.parent / part).read_bytes()
+                pack.writestr(zipfile.ZipInfo(part), data, zipfile.ZIP_DEFLATED)
 
 
 def score_facts(lab: dl.Lab) -> Iterator[pd.DataFrame]:
@@ -123,6 +142,7 @@ def main() -> None:
             options = {"limit": USED if used else QUESTIONS, "batch_size": BATCH, "attribute": used}
             lab.run(f"almanac/{name}", methods, output=RUNS / table, **options)
         print(pack(dl.Runs.load(RUNS / table), CORPORA / f"almanac_{table}.zip"))
+    record_curves(lab)
 
 
 if __name__ == "__main__":

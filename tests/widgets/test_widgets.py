@@ -322,7 +322,7 @@ def test_a_curve_is_tuned_from_change_to_change_and_every_theta_is_known() -> No
         press(control, "◀")
         start = curve.piece(id, control.theta.value).start
         seen += [start] * (start != seen[-1])
-        assert control.trace.text == curve.piece(id, start).line["text"]
+        assert control.trace.text == curve.piece(id, control.theta.value).line["text"]
         assert "This answer: " in control.page.value
     assert seen == [piece.start for piece in curve.found.found[id]]
     assert len(seen) > 1
