@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from runpy import run_path
@@ -30,8 +29,8 @@ from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.run.rundir import CONFIG, PREDICTIONS, TIMINGS, encode
+from dragin_lab.study import pieces
 from dragin_lab.study.funnel import attributed_rows
-from dragin_lab.study.pieces import PIECES
 from tools.base import CHOSEN, ROOT, RUNS
 
 CORPORA = ROOT / "corpora"
@@ -79,11 +78,11 @@ def record_curves(lab: dl.Lab) -> None:
     for name, settings in CURVED.items():
         options: dict[str, Any] = {"limit": CURVE_QUESTIONS, "lowest": LOWEST}
         lab.curve("almanac/hotpotqa", name, output=RUNS / "curves", **options, **settings)
-        (file,) = (RUNS / "curves").rglob(f"{name}*-curve/{PIECES}")
-        with zipfile.ZipFile(CORPORA / f"almanac_curve_{name}.zip", "w") as pack:
-            for part in (CONFIG, PIECES):
+        (file,) = (RUNS / "curves").rglob(f"{name}*-curve/{pieces.PIECES}")
+        with ZipFile(CORPORA / f"almanac_curve_{name}.zip", "w") as packed:
+            for part in (pieces.CONFIG, pieces.PIECES):
                 data = (file.parent / part).read_bytes()
-                pack.writestr(zipfile.ZipInfo(part), data, zipfile.ZIP_DEFLATED)
+                packed.writestr(ZipInfo(part), data, ZIP_DEFLATED)
 
 
 def score_facts(lab: dl.Lab) -> Iterator[pd.DataFrame]:
