@@ -12,6 +12,7 @@ from typing import Any
 from dragin_lab.checks import choice, count, shown
 from dragin_lab.core.dragin import DraginLoop
 from dragin_lab.core.episode import Episode, Tokenizer
+from dragin_lab.core.fingerprint import digest
 from dragin_lab.core.flare import SentenceLoop
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
 from dragin_lab.core.loop import BaseLoop, Loop
@@ -279,6 +280,11 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
             f"the trace's sentences were found by {recorded!r}, here by {pipeline.name!r}; give the"
             " first as nlp"
         )
+    defined = settings.get("defined") or {}
+    if "pipeline" in defined and defined["pipeline"] != digest(pipeline.described):
+        raise SettingError(
+            f"the trace's sentences were found by another {recorded!r} than here; give that as nlp"
+        )
     parts: dict[str, Any] = {}
     for kind, registry in tables(settings["variant"]):
         name = settings[kind]
@@ -290,7 +296,7 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
         part = registry.named(name)
         recorded_settings = {key: settings[key] for key in setting_names(part) if key in settings}
         parts[kind] = registry.make(part, **recorded_settings)
-        then = (settings.get("defined") or {}).get(name)
+        then = defined.get(name)
         if then is not None and then != parts[kind].fingerprint:
             raise SettingError(
                 f"{registry.noun} {name!r} has changed since the trace was written; define it as it"

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
 from dragin_lab.checks import shown, text
+from dragin_lab.core.fingerprint import Node, digest
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
@@ -64,6 +66,20 @@ class Method:
     top_k: int  # passages per retrieval
     pipeline: Pipeline = field(default_factory=load_pipeline)
     own_label: str = ""  # how its user calls it, in tables and in the names of run folders
+    # ``described`` when a run began; None: at each look
+    looked: Mapping[str, Node] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def described(self) -> Mapping[str, Node]:
+        """What its user gave, by what it is: trigger and formulator by name, and the pipeline."""
+        if self.looked is not None:
+            return self.looked
+        parts = {
+            f"trigger {self.trigger.name}": self.trigger.described,
+            f"query formulator {self.formulator.name}": self.formulator.described,
+            "pipeline": self.pipeline.described,
+        }
+        return {label: node for label, node in parts.items() if node}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -76,11 +92,7 @@ class Method:
         }
         loop |= {key: getattr(self, key) for key in LOOP} | {"threshold": self.threshold}
         loop |= {"measure": self.trigger.measure, "unit": self.trigger.unit}
-        own = {
-            part.name: part.fingerprint
-            for part in (self.trigger, self.formulator)
-            if part.fingerprint
-        }
+        own = {label.split()[-1]: digest(node) for label, node in self.described.items()}
         parts = self.trigger.settings | self.formulator.settings
         settings = (
             loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name}

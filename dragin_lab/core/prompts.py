@@ -5,7 +5,7 @@ Sources: reference-behaviour §1; FLARE paper, Prompts D.1 to D.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -25,6 +25,7 @@ from dragin_lab.core.answers import (
     score_answer,
 )
 from dragin_lab.core.episode import Tokenizer
+from dragin_lab.core.fingerprint import Node, describe, digest
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Passage, Prompt
 
@@ -84,6 +85,8 @@ class PromptTemplate:
     day: str = ""
     chat: Chat | None = field(default=None, compare=False, repr=False)
     chosen: str = field(default="", compare=False)
+    # ``described`` when a run began; None: at each look
+    looked: Mapping[str, Node] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for kind, given, known in (
@@ -237,21 +240,30 @@ class PromptTemplate:
         return scores
 
     @property
-    def described(self) -> dict[str, Any]:
-        """What decides prompts and answers, as plain data; functions by their names."""
-        described: dict[str, Any] = {
+    def described(self) -> Mapping[str, Node]:
+        """The functions that its user gave, by what they are (``fingerprint.describe``)."""
+        if self.looked is not None:
+            return self.looked
+        rules = {"layout": self.layout, "answer rule": self.answer_rule}
+        own = {f"{kind} {named(rule)}": rule for kind, rule in rules.items()}
+        own |= {f"metric {named(metric)}": metric for metric in self.metrics}
+        return {label: describe(given) for label, given in own.items() if callable(given)}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides prompts and answers, as plain data; functions by name and digest."""
+        settings: dict[str, Any] = {
             "exemplars": len(self.exemplars),
             "instruction": self.instruction,
             "layout": named(self.layout),
             "answer_rule": named(self.answer_rule),
             "form": self.form,
         }
-        described |= ({} if self.until is None else {"until": self.until}) | (
-            {"day": self.day} if self.day else {}
-        )
-        return described | (
-            {"metrics": [named(metric) for metric in self.metrics]} if self.metrics else {}
-        )
+        settings |= {} if self.until is None else {"until": self.until}
+        own = {label: digest(node) for label, node in self.described.items()}
+        metrics = [named(metric) for metric in self.metrics]
+        further = {"day": self.day, "metrics": metrics, "defined": own}
+        return settings | {key: value for key, value in further.items() if value}
 
     def fit(
         self,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from dragin_lab.core.fingerprint import Node, describe
 from dragin_lab.errors import SettingError
 
 BY_LINES = "; sentences are lines"  # in the name of a pipeline
@@ -53,6 +54,12 @@ class Pipeline:
     # whether it assigns parts of speech; without them content words are the non-stop-words
     tags: bool = False
     lines: bool = False  # whether its sentences are lines: the steps of a chain of thought
+    built_in: bool = False
+
+    @property
+    def described(self) -> Node:
+        """What its rules and weights are (``fingerprint.describe``); "" of a built-in one."""
+        return "" if self.built_in else describe_pipeline(self.nlp)
 
     def by_lines(self, lines: bool) -> Pipeline:
         """The same pipeline, whose sentences are lines or not."""
@@ -178,6 +185,31 @@ def load_pipeline(nlp: Any = None, *, released: bool = False) -> Pipeline:
     )
 
 
+def describe_pipeline(nlp: Any) -> dict[str, Node]:
+    """A pipeline by the bytes of its parts, or by their source where they have none; by the words
+    that it was told to be stop words, or none; and by its vectors.
+    """
+    from spacy.attrs import IS_STOP
+
+    listed, vocab = nlp.vocab.lex_attr_getters, nlp.vocab
+    told = [word.text for word in vocab if word.is_stop != listed[IS_STOP](word.text)]
+    nodes = {
+        "meta": describe(nlp.meta),
+        "words": describe(listed),
+        "stop words": describe(set(told)),
+        "vectors": describe(vocab.vectors.data),
+        "lookups": describe(vocab.lookups.to_bytes()),
+    }
+    for name, part in [("tokenizer", nlp.tokenizer), *nlp.pipeline]:
+        if hasattr(part, "punct_chars"):  # whose bytes have them in any order
+            nodes[name] = describe([part.punct_chars, getattr(part, "overwrite", None)])
+        elif hasattr(part, "to_bytes"):
+            nodes[name] = describe(part.to_bytes(exclude=["vocab"]))
+        else:
+            nodes[name] = describe(part)
+    return nodes
+
+
 @lru_cache(maxsize=8)
 def _named_pipeline(name: str) -> Pipeline:
     import spacy
@@ -199,7 +231,7 @@ def _default_pipeline(released: bool) -> Pipeline:
     nlp: Any = spacy.blank("en")
     if released:
         nlp.add_pipe("sentencizer")
-        return load_pipeline(nlp)
+        return replace(load_pipeline(nlp), built_in=True)
     for name in _ABBREVIATIONS:
         nlp.tokenizer.add_special_case(f"{name}.", [{spacy.symbols.ORTH: f"{name}."}])
     infixes = [*nlp.Defaults.infixes, f"[{_IDEOGRAPHIC}]", f"(?<=[{_IDEOGRAPHIC}])[」』”’）】》]"]
@@ -210,7 +242,7 @@ def _default_pipeline(released: bool) -> Pipeline:
     nlp.add_pipe("sentencizer", config={"punct_chars": marks})
     spacy.Language.component("abbreviations", func=_join_sentences)
     nlp.add_pipe("abbreviations")
-    return load_pipeline(nlp)
+    return replace(load_pipeline(nlp), built_in=True)
 
 
 def _join_sentences(doc: Any) -> Any:

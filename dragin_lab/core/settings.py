@@ -16,7 +16,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from typing import Any, ClassVar, TypeVar
 
 from dragin_lab.checks import choice, count, flag, number, shown
-from dragin_lab.core.fingerprint import fingerprint_class, is_built_in
+from dragin_lab.core.fingerprint import Node, describe_class, digest, is_built_in
 from dragin_lab.errors import SettingError
 
 P = TypeVar("P", bound="MethodPart")
@@ -135,9 +135,14 @@ class MethodPart:
         return is_built_in(type(self))
 
     @property
+    def described(self) -> Node:
+        """What a custom class is: ``fingerprint.describe_class``; "" for what is built in."""
+        return describe_class(type(self))
+
+    @property
     def fingerprint(self) -> str:
-        """What a custom class is: ``fingerprint.fingerprint_class``; "" for what is built in."""
-        return fingerprint_class(type(self))
+        """The digest of that; "" for what is built in."""
+        return digest(self.described)
 
     def _call(self, given: Any) -> Any:
         """What the function gives that it was made from."""

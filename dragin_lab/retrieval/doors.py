@@ -11,7 +11,6 @@ import hashlib
 import inspect
 import json
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -22,6 +21,7 @@ import numpy as np
 
 from dragin_lab.checks import Filled, convert_record, count
 from dragin_lab.checks import text as as_text
+from dragin_lab.core.fingerprint import Node, describe
 from dragin_lab.data import tabular
 from dragin_lab.errors import DataError, DraginLabError, SettingError, describe_error
 from dragin_lab.retrieval.bm25 import TIE_BREAKER
@@ -118,10 +118,6 @@ def _describe(library: str, thing: Any) -> dict[str, Any]:
 
 # -- a retriever of your own -----------------------------------------------------------------------
 
-#: Queries that identify a retriever without ``provenance``, so that a run is never continued over
-#: another index.
-PROBES = ("the first king", "a river in the north", "who wrote the book", "music and film", "1900")
-_PROBE_K = 3
 _ACCEPTED = (
     "a list of dl.Passage, of texts, of (title, text) pairs, or of dictionaries with text and maybe"
     " id, title, score; or a DataFrame with such columns"
@@ -129,9 +125,7 @@ _ACCEPTED = (
 
 
 class Opened:
-    """A ``Retriever`` around a user's own: its answers as passages, its identity as
-    ``provenance``.
-    """
+    """A ``Retriever`` around a user's own: its answers as passages, and what it is."""
 
     def __init__(
         self, own: Any, search: Callable[[str, int], Any], name: str, facts: dict[str, Any]
@@ -140,7 +134,6 @@ class Opened:
         self.name = name
         self._search = search
         self._facts = facts
-        self._identity: dict[str, Any] | None = None
         if callable(many := getattr(own, "search_many", None)):
             self.search_many = lambda queries, k: [
                 as_passages(answer, k, name, query)
@@ -181,29 +174,10 @@ class Opened:
             raise DataError(f"retriever {self.name}: provenance() {why}")
         return plain
 
-    def identity(self) -> dict[str, Any]:
-        """What distinguishes it: its ``provenance``, or its name and a hash of its answers to
-        ``PROBES``.
-
-        Computed when a run directory is first written, as ``PROBES`` take five searches.
-        """
-        if self._identity is None:
-            self._identity = self.provenance()
-            if not callable(getattr(self.own, "provenance", None)):
-                answers = [
-                    [(p.id, p.title, p.text) for p in self.search(query, _PROBE_K)]
-                    for query in PROBES
-                ]
-                if not any(answers):
-                    warnings.warn(
-                        f"retriever {self.name} finds nothing for {', '.join(map(repr, PROBES))},"
-                        " so a run cannot tell its index from another; give it provenance()",
-                        stacklevel=3,
-                    )
-                self._identity["answers_sha256"] = hashlib.sha256(
-                    json.dumps(answers).encode()
-                ).hexdigest()
-        return dict(self._identity)
+    @property
+    def described(self) -> Node:
+        """What it is (``fingerprint.describe``); "" where its own ``provenance`` says it."""
+        return "" if callable(getattr(self.own, "provenance", None)) else describe(self.own)
 
     def __repr__(self) -> str:
         return f"retriever {self.name}"

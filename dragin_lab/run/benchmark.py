@@ -17,6 +17,7 @@ from typing import Any
 
 from dragin_lab import __version__, almanac
 from dragin_lab.checks import EMBEDDED, count, several, shown
+from dragin_lab.core.fingerprint import digest, say_unknown
 from dragin_lab.core.method import Method, run_label
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import datasets
@@ -24,15 +25,15 @@ from dragin_lab.data.benchmarks import is_own
 from dragin_lab.data.exemplars import among_exemplars, say_among
 from dragin_lab.data.questions import PLAIN
 from dragin_lab.data.tabular import HUB
-from dragin_lab.errors import RunError, SettingError, describe_error, explain
+from dragin_lab.errors import RunError, SettingError, explain
 from dragin_lab.files import as_path
 from dragin_lab.progress import Progress
 from dragin_lab.run.batches import ask_many
 from dragin_lab.run.rundir import CONFIG, FORMAT, Line, read_config
 from dragin_lab.run.runwriter import Finished, RunFolder, check_settings, record_of
-from dragin_lab.run.setup import Setup, describe_model, describe_retriever, render_chat
+from dragin_lab.run.setup import Setup, describe_model, describe_retriever
 from dragin_lab.trace.records import fingerprint
-from dragin_lab.trace.trace import Passage, Question
+from dragin_lab.trace.trace import Question
 
 _QUESTIONS = (
     "give a benchmark, or a list of texts, of Question or of dictionaries with question and answer"
@@ -176,6 +177,8 @@ def open_run(
     """
     setup = take_day(setup, folder)
     template = setup.template(method, asked.template)
+    method = replace(method, looked=method.described)  # once, not at each question
+    template = replace(template, looked=template.described)
     asking = replace(setup, prompt=template)
     if among := asked.among(template.exemplars):
         warnings.warn(f"{say_among(among)}: {', '.join(among)[:80]}", stacklevel=3)
@@ -195,7 +198,7 @@ def open_run(
         run.finish()
         return [run.done[id] for id in ids if id in run.done]
 
-    config = {} if folder is None else run_config(setup, method, asked, traces=traces)
+    config = {} if folder is None else run_config(asking, method, asked, traces=traces)
     with RunFolder(folder, config, ids, traces=traces, grown=asked.fingerprint) as run:
         try:
             yield answer
@@ -279,25 +282,28 @@ def run_config(
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
     model, template = describe_model(setup.model), setup.template(method, asked.template)
     retriever: Any = setup.retriever_for(method)
+    given = {**method.described, **template.described}
+    not_known = say_unknown(given)
+    searched = describe_retriever(retriever)
+    if index := getattr(retriever, "described", ""):
+        given[f"retriever {retriever.name}"] = index
+        searched = {**searched, "defined": digest(index)}
+        not_known.append(f"retriever {retriever.name}: what its index holds is not known")
     # A cluster's workers name all libraries that they compute with; the process that writes may
     # have others.
     computed_with = ("python", "torch", "transformers", "numpy", "spacy")
+    chat = model.pop("chat_template", "")
     versions = {key: model.pop(key) for key in computed_with if key in model}
     return {
         "format": FORMAT,
         "method": method.settings,
         "model": model,
-        # What identifies a custom retriever: its answers too.
-        "retriever": (
-            retriever.identity()
-            if hasattr(retriever, "identity")
-            else describe_retriever(retriever)
-        ),
+        "retriever": searched,
         "template": (
             {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
-            | template.described
+            | template.settings
             | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]}
-            | ({"rendered": rendered} if (rendered := _render_template(setup, template)) else {})
+            | ({"chat_template": chat} if template.layout == "chat" or template.shape.task else {})
             | ({"chosen": template.chosen} if template.chosen else {})
         ),
         "dataset": {
@@ -307,6 +313,8 @@ def run_config(
             "questions": len(asked.questions),
             "fingerprint": asked.fingerprint(),
         },
+        "given": given,
+        "not_known": not_known,
         "among_exemplars": asked.among(template.exemplars),
         "seed": setup.seed,
         "limit": asked.limit,
@@ -323,20 +331,6 @@ def run_config(
             | versions
         ),
     }
-
-
-def _render_template(setup: Setup, template: PromptTemplate) -> str:
-    """What code that is not this package's makes of a short prompt: a chat template, or a layout
-    of your own.
-    """
-    if template.layout == "chat" or template.shape.task:
-        return str(setup.model.report.chat if setup.elsewhere else render_chat(setup.model))
-    if not callable(template.layout):
-        return ""
-    try:
-        return template.render("Who?", " Bo", [Passage("1", "Bo", "Bo is a film.")]).text
-    except Exception as error:  # noqa: BLE001 - it may know its own questions alone
-        return describe_error(error)
 
 
 def record_episodes(

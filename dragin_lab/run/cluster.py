@@ -43,7 +43,6 @@ from dragin_lab.run.setup import (
     describe_library,
     describe_model,
     describe_retriever,
-    render_chat,
 )
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Question
@@ -124,7 +123,6 @@ class WorkerReport(NamedTuple):
     embedded: bool
     model: str
     retriever: str
-    chat: str  # ``render_chat``
 
 
 class WorkersRetriever(NamedTuple):
@@ -164,9 +162,7 @@ class Worker:
             "model": model,
             "retriever": describe_retriever(retriever),
         }
-        return WorkerReport(
-            worker, recorded, lm.embedded, repr(lm), repr(retriever), render_chat(lm)
-        )
+        return WorkerReport(worker, recorded, lm.embedded, repr(lm), repr(retriever))
 
     def answer(
         self,

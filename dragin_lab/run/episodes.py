@@ -103,7 +103,7 @@ def open_episode(
         "context_window": model.context_window,
         "retriever": describe_retriever(setup.retriever_for(method)),
         "seed": setup.seed,
-        "template": template.described,
+        "template": template.settings,
     }
     trace = Trace(question, method.settings, provenance=provenance)
     if draw:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -207,28 +206,13 @@ def describe_retriever(retriever: Any) -> dict[str, Any] | None:
 
 
 def describe_model(lm: Any) -> dict[str, Any]:
-    """What a model records of itself (``provenance``), with the hash of its tokenizer and the
-    ids that end a text.
+    """What a model records of itself (``provenance``), with its chat template, the hash of its
+    tokenizer, and the ids that end a text.
     """
     identity = getattr(lm, "identity", None)
     # a cluster's workers have recorded both
     known = (identity() if callable(identity) else None) or {}
-    return dict(lm.provenance()) | {
-        key: known[key] for key in ("tokenizer_sha256", "eos") if key in known
-    }
-
-
-def render_chat(lm: Any) -> str:
-    """A short talk as the model's chat template writes it; "" where it has none or refuses the
-    turns.
-    """
-    tokenizer: Any = getattr(lm, "tokenizer", None)
-    with suppress(SettingError):
-        if getattr(tokenizer, "chats", False):
-            then = (
-                {"day": "2000-01-01"} if getattr(tokenizer, "dated", False) else {}
-            )  # the run's is recorded by itself
-            return str(
-                tokenizer.chat([("user", "Who?"), ("assistant", "Bo."), ("user", "When?")], **then)
-            )
-    return ""
+    tokenizer = getattr(getattr(lm, "tokenizer", None), "hf", None)
+    chat = getattr(tokenizer, "chat_template", None)
+    recorded = dict(lm.provenance()) | ({"chat_template": str(chat)} if chat else {})
+    return recorded | {key: known[key] for key in ("tokenizer_sha256", "eos") if key in known}
