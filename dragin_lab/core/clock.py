@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dragin_lab.core.episode import Episode
-from dragin_lab.core.flare import SentenceLoop
+from dragin_lab.core.loop import Loop
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.trace.trace import Decision
 
 
 @dataclass
-class ClockLoop(SentenceLoop):
+class ClockLoop(Loop):
     """Search by the clock, or not at all, then write: a sentence, some tokens, or the whole
     answer.
     """
 
-    judges, by_sentence = False, False
+    judges = False
 
     @property
     def writes_on(self) -> bool:  # type: ignore[override]

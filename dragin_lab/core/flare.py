@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dragin_lab.core.episode import Episode, FirstSentence
+from dragin_lab.core.episode import Episode
 from dragin_lab.core.loop import Loop
 from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.settings import setting
@@ -32,15 +32,6 @@ class SentenceLoop(Loop):
                 yield from self.search(verdict.gap)
                 written = yield from self.write(self.sentence_end)
             self.keep_sentence(written)
-
-    def keep_sentence(self, written: Draft) -> None:
-        """Keep the first sentence of what was written."""
-        self.keep(written, self.first_sentence(written.text)[1] or len(written.text))
-
-    @property
-    def sentence_end(self) -> FirstSentence:
-        """What ends a draft with its first sentence."""
-        return FirstSentence(self.method.pipeline, phrase=self.template.shape.phrase)
 
 
 @dataclass

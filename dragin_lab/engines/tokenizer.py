@@ -16,8 +16,8 @@ import numpy as np
 
 from dragin_lab.checks import instance
 from dragin_lab.checks import text as as_text
-from dragin_lab.core.answer_text import BROKEN, list_gaps
 from dragin_lab.core.answers import THOUGHT_MARK
+from dragin_lab.core.loop import BROKEN, list_gaps
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.trace.draft import common
 from dragin_lab.trace.trace import Prompt

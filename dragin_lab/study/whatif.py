@@ -19,10 +19,9 @@ import numpy as np
 
 from dragin_lab.catalog.by_name import exchange_settings, find_loop, restore_method
 from dragin_lab.checks import instance, shown
-from dragin_lab.core.answer_text import open_prompt
 from dragin_lab.core.episode import AnswerLine, AnyOf, FirstSentence, Tokenizer
 from dragin_lab.core.formulators import Gap, choose_top, formulate
-from dragin_lab.core.loop import Loop, holds_word
+from dragin_lab.core.loop import Loop, holds_word, open_prompt
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts

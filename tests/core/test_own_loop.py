@@ -14,9 +14,9 @@ from scripted import Say, ScriptedModel, ScriptedRetriever, drive
 
 import dragin_lab as dl
 from dragin_lab.catalog.by_name import method
-from dragin_lab.core.answer_text import AnswerText
 from dragin_lab.core.answers import FORMS, open_thought, opened_thought, thoughts
 from dragin_lab.core.episode import Write, find_answer_end, find_next_example
+from dragin_lab.core.loop import AnswerText
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Prompt
@@ -25,10 +25,14 @@ DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
 QUESTION = "In which town was the director of The Ashen Rooftop born?"
 
 
-def own_loop() -> str:
-    """The page's block, which enters the trigger "worst-sentence"."""
+def own_loop(name: str = "WorstSentence") -> str:
+    """The page's block of that class, which enters its trigger; what the block asks is left
+    out.
+    """
     (block,) = re.findall(
-        r"```python\n(class WorstSentence\(dl\.Loop\):.*?)```", DOCS.read_text("utf-8"), re.DOTALL
+        rf"```python\n(class {name}\(dl\.Loop\):.*?)(?:\n\ntrace = .*?)?```",
+        DOCS.read_text("utf-8"),
+        re.DOTALL,
     )
     exec(compile(block, str(DOCS), "exec"), {"dl": dl})
     return str(block)
@@ -56,6 +60,35 @@ def test_a_loop_of_ones_own_is_short_and_does_all_that_others_do(tmp_path: Path)
     )
     assert swept.table["retrievals"].tolist() == [1.0, 0.0]
     assert dl.tune([trace]) is not None
+
+
+def test_a_loop_by_word_resumes_at_the_word_and_stops_searching() -> None:
+    own_loop("AtMostOnce")
+    trace = embedded().ask(QUESTION, when="at-most-once", what="current", threshold=0.05)
+    first, second = trace.steps[:2]
+    assert first.kept == first.draft.text[: first.decision.cut] != first.draft.text
+    assert second.prompt.text.endswith(first.kept.rstrip())
+    assert second.prompt.part("passages")
+    assert trace.retrievals_count == 1
+    plain = dl.when("at-every-word", threshold=0.05)(lambda draft: draft.entropy)
+    without = embedded().ask(QUESTION, when=plain, what="current")
+    assert without.retrievals_count > 1  # so it is the loop that ends it
+
+
+def test_a_loop_by_sentence_writes_and_keeps_one_sentence_at_a_time() -> None:
+    own_loop("SentenceAgain")
+    trace = embedded().ask(QUESTION, when="sentence-again", what="current", threshold=0.05)
+    pipeline = dl.method().pipeline
+    written = [step for step in trace.steps if step.kept.strip()]
+    assert len(written) > 1
+    for step in written:
+        assert len(pipeline.spans(step.kept)) == 1
+        assert step.kept.strip() == pipeline.split(step.texts[-1][1].text)[0]
+    searched = trace.steps[0]
+    assert searched.decision.retrieve
+    assert searched.query.text == pipeline.split(searched.draft.text)[0]
+    assert searched.continuation is not None
+    assert searched.discarded == searched.draft.text
 
 
 def test_what_is_no_loop_is_refused_by_name() -> None:
