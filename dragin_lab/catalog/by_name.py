@@ -26,9 +26,8 @@ from dragin_lab.core.method import (
     default_top_k,
 )
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.registry import Listed, Registry
 from dragin_lab.core.sentences import BY_LINES, load_pipeline
-from dragin_lab.core.settings import MethodPart
+from dragin_lab.core.settings import Listed, MethodPart, Registry
 from dragin_lab.core.trigger import TRIGGERS, Trigger, when
 from dragin_lab.errors import SettingError
 from dragin_lab.reference import measures, released

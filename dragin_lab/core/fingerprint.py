@@ -34,6 +34,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from dragin_lab.checks import is_built_in
 from dragin_lab.errors import describe_error
 
 Node = str | dict[str, Any]
@@ -85,11 +86,6 @@ def describe_class(part: type) -> Node:
     """The description of a custom class; "" for one that comes with the package."""
     own = [base for base in part.__mro__ if base is not object and not is_built_in(base)]
     return describe(own[0]) if own else ""
-
-
-def is_built_in(thing: Any) -> bool:
-    """Whether a class or a function comes with the package."""
-    return (getattr(thing, "__module__", "") or "").startswith("dragin_lab.")
 
 
 def list_unknown(node: Node, path: str = "") -> dict[str, str]:

@@ -13,10 +13,9 @@ import numpy as np
 
 from dragin_lab.checks import shown
 from dragin_lab.core.episode import Tokenizer
-from dragin_lab.core.registry import Registry
 from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.settings import MethodPart, setting
+from dragin_lab.core.settings import MethodPart, Registry, setting
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.draft import Word, character_words
 from dragin_lab.trace.trace import Draft, Prompt, Query

@@ -17,9 +17,8 @@ import numpy as np
 
 from dragin_lab.checks import choice, number, several
 from dragin_lab.core.answers import thoughts
-from dragin_lab.core.registry import Registry
 from dragin_lab.core.scores import find_highest, pool_values, pool_words
-from dragin_lab.core.settings import MethodPart, setting
+from dragin_lab.core.settings import MethodPart, Registry, setting
 from dragin_lab.errors import SettingError
 from dragin_lab.text import write_compared
 from dragin_lab.trace.draft import Draft
