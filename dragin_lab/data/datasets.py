@@ -138,18 +138,30 @@ def _read_titles(path: Path) -> dict[tuple[str, str], tuple[str, ...]]:
     """The titles that a file names for each question, by its id and text."""
     named: dict[tuple[str, str], tuple[str, ...]] = {}
     for _, record in read_records(path)[1]:
-        rows = record if isinstance(record, dict) else {}
-        for row in rows.get("questions") or [rows]:
-            support = row.get("supporting_facts") or []
-            titles = [fact[0] for fact in support if isinstance(fact, list) and fact]
-            # "main" is the paragraph that the question was asked about
-            context = [one for one in row.get("context") or [] if isinstance(one, dict)]
-            titles += [one["passage"] for one in context if one.get("passage", "main") != "main"]
+        if not isinstance(record, dict):
+            continue
+        for row in record.get("questions") or [record]:
+            titles = _titles_of(row)
             id = row.get("_id") or row.get("qid")
             if titles and isinstance(id, str):
-                found = tuple(dict.fromkeys(compose(str(title)) for title in titles))
-                named[compose(id), str(row.get("question")).strip()] = found
+                text = str(row.get("question")).strip()
+                named[compose(id), text] = titles
     return named
+
+
+def _titles_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The titles in a question's record, each once; IIRC's "main" is the paragraph that was asked
+    about.
+    """
+    titles: dict[str, None] = {}
+    for fact in row.get("supporting_facts") or ():
+        if isinstance(fact, list) and fact:
+            titles[compose(str(fact[0]))] = None
+    for part in row.get("context") or ():
+        title = part.get("passage", "main") if isinstance(part, dict) else "main"
+        if title != "main":
+            titles[compose(str(title))] = None
+    return tuple(titles)
 
 
 @cache

@@ -475,13 +475,16 @@ def _score_after(
     """Log-probabilities (n,) float32 of ids ``given`` (n) after what a cache has and the rest of a
     prompt.
     """
+    n = len(given)
     inputs: dict[str, Any] = {"use_cache": cache is not None}
     if "logits_to_keep" in inspect.signature(lm.model.forward).parameters:
-        inputs["logits_to_keep"] = len(given)
+        inputs["logits_to_keep"] = n
     if cache is not None:
         inputs[_name_of_cache(lm.model)] = open_cache(lm.model.config, [cache])
     ids = torch.tensor([prompt + given[:-1]], device=lm.device)
-    logits = lm.model(ids, **inputs).logits[0, -len(given) :]  # (n, V)
+    logits = lm.model(ids, **inputs).logits[0, -n:]  # (n, V)
     refuse_not_finite(lm, logits, len(prompt))
+    logp = logits.float().log_softmax(-1)
     tokens = torch.tensor(given, device=logits.device)[:, None]  # (n, 1)
-    return np.asarray(logits.float().log_softmax(-1).gather(1, tokens)[:, 0].cpu().numpy())
+    chosen = logp.gather(1, tokens)[:, 0]
+    return np.asarray(chosen.cpu().numpy())

@@ -143,12 +143,14 @@ class Attribution:
     def texts(self) -> Iterator[tuple[AttributedText, Draft, np.ndarray]]:
         """Each text with its draft and the marks of its n tokens."""
         for text in self.record.texts:
-            step = None if text.step is None else self.trace.steps[text.step]
-            draft: Any = self.trace.extraction if step is None else getattr(step, text.source)
+            draft: Any = self.trace.extraction
+            if text.step is not None:
+                draft = getattr(self.trace.steps[text.step], text.source)
             shown = [passage_at(self.trace, place).text for place in text.passages]
             texts = np.array(shown, object)  # (k,)
             same = texts[:, None] == texts
-            yield text, draft, mark_tokens(text, same, self.record.sure, self.record.least)
+            marks = mark_tokens(text, same, self.record.sure, self.record.least)
+            yield text, draft, marks
 
     @cached_property
     def tokens(self) -> pd.DataFrame:
@@ -263,30 +265,32 @@ class Attribution:
         that it gave, ``same as`` the number of an earlier one of equal text in view, with which it
         shares.
         """
-        rows: dict[Place, dict[str, Any]] = {}  # by retrieval and number
-        for place, number in self.numbers.items():
-            passage = passage_at(self.trace, place)
-            row: dict[str, Any] = {
-                "retrieval": place[0] + 1,
-                "number": number,
-                "rank": place[1] + 1,
-            }
-            row |= {"id": passage.id, "title": passage.title, "text": passage.text}
-            rows.setdefault((place[0], number), row | {"words": "", "nats": 0.0, "in view": False})
+        rows = self._list_passages()
         for text in self.record.texts:
-            first: dict[str, Any] = {}
-            for i, place in enumerate(text.passages):
+            nats, first = text.nats.sum(0), dict[str, Any]()  # (k,)
+            for place, given in zip(text.passages, nats, strict=True):
                 row = rows[place[0], self.numbers[place]]
-                row["nats"] += float(text.nats[:, i].sum())
+                row["nats"] += float(given)
                 row["in view"] = True
                 same = first.setdefault(row["text"], row["number"])
                 row["same as"] = None if same == row["number"] else same
-        given = self.words[self.words["mark"] == "passage"]
-        for (retrieval, number), words in given.groupby(["retrieval", "passage"])["word"]:
+        marked = self.words[self.words["mark"] == "passage"]
+        for (retrieval, number), words in marked.groupby(["retrieval", "passage"])["word"]:
             rows[retrieval - 1, number]["words"] = " ".join(words)
         order = ["retrieval", "number", "rank", "id", "title", "text", "words", "nats", "in view"]
         frame = pd.DataFrame(list(rows.values()), columns=[*order, "same as"])
         return frame.astype({"same as": "Int64", "in view": "bool"})
+
+    def _list_passages(self) -> dict[Place, dict[str, Any]]:
+        """A row for each passage of a retrieval, by the step's position and the number."""
+        rows: dict[Place, dict[str, Any]] = {}
+        for place, number in self.numbers.items():
+            passage = passage_at(self.trace, place)
+            row = {"retrieval": place[0] + 1, "number": number, "rank": place[1] + 1}
+            row |= {"id": passage.id, "title": passage.title, "text": passage.text}
+            row |= {"words": "", "nats": 0.0, "in view": False}
+            rows.setdefault((place[0], number), row)
+        return rows
 
     @cached_property
     def retrievals(self) -> pd.DataFrame:

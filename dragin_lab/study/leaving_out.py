@@ -126,13 +126,23 @@ def _find_free(text: str, piece: str, closed: Sequence[tuple[int, int]]) -> int:
 def leave_out(prompt: Prompt, left_out: Iterable[tuple[int, int]]) -> Prompt:
     """A prompt without some spans of its text, which do not overlap."""
     out = sorted(left_out)
-    cuts = [0, *(cut for span in out for cut in span), len(prompt.text)]
-    text = "".join(prompt.text[a:b] for a, b in zip(cuts[::2], cuts[1::2], strict=True))
+    pieces, place = [], 0
+    for start, stop in out:
+        pieces.append(prompt.text[place:start])
+        place = stop
+    text = "".join([*pieces, prompt.text[place:]])
 
     def move(place: int) -> int:
-        return place - sum(min(max(place - a, 0), b - a) for a, b in out)
+        """Where a place of the prompt's text lies now."""
+        for start, stop in reversed(out):
+            if place > start:
+                place -= min(place, stop) - start
+        return place
 
-    spans = {name: (move(a), move(b)) for name, (a, b) in prompt.spans.items() if move(a) < move(b)}
+    spans = {}
+    for name, (start, stop) in prompt.spans.items():
+        if move(start) < move(stop):
+            spans[name] = (move(start), move(stop))
     written = tuple((move(a), move(b), ids) for a, b, ids in prompt.written)
     return replace(prompt, text=text, spans=spans, written=written)
 

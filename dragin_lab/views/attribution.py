@@ -81,9 +81,10 @@ def overview_marks(trace: Trace) -> dict[tuple[int, str, int], Sign]:
     if not is_attributed(trace):
         return marks
     source = Attribution(trace)
-    texts = {(step.index + 1, name): text for step in trace.steps for name, text, _ in step.texts}
-    for word in source.words[source.words["step"].notna()].itertuples():
-        tokens = (texts[word.step, word.source].offsets[:, 0] == word.start).nonzero()[0]
+    in_steps = source.words[source.words["step"].notna()]
+    for word in in_steps.itertuples():
+        text = getattr(trace.steps[word.step - 1], word.source)
+        tokens = (text.offsets[:, 0] == word.start).nonzero()[0]
         sign = sign_word(source, word)
         if sign.text and len(tokens):
             marks[int(word.step), word.source, int(tokens[-1]) + 1] = sign
@@ -190,12 +191,12 @@ def _list_retrievals(source: Attribution) -> Iterator[dict[str, Any]]:
     table = source.passages.rename(columns=named)
     for one in source.retrievals.rename(columns=named).itertuples():
         passages = []
-        for row in table[table["retrieval"] == one.step].itertuples():
-            passage = {name: getattr(row, name) for name in ("number", "title", "text", "words")}
-            passage |= {"nats": row.nats, "seen": row.seen, "shade": source.shades.get(row.number)}
-            passage["same"] = None if pd.isna(row.same) else row.same
-            passage["labelled"] = bool({plain_title(row.title), plain_title(row.id)} & source.gold)
-            passage["gold"] = any(holds_value(row.text, gold) for gold in golds)
+        for row in table[table["retrieval"] == one.step].to_dict("records"):
+            names = {plain_title(row["title"]), plain_title(row["id"])}
+            passage = row | {"shade": source.shades.get(row["number"])}
+            passage["same"] = None if pd.isna(row["same"]) else row["same"]
+            passage["labelled"] = bool(names & source.gold)
+            passage["gold"] = any(holds_value(row["text"], gold) for gold in golds)
             passages.append(passage)
         said = [_say_found(one), _say_used(one, passages)]
         verdict = ", ".join(filter(None, said))
