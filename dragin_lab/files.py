@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import zipfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ LOCK = ".lock"  # in a folder that one process at a time may write to
 #: Bytes of a run's file: those of about a million predictions.
 LARGEST = 2**30
 
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a drive of Windows has one letter
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or save it on another disk"),
     **dict.fromkeys(
@@ -42,6 +44,11 @@ def as_path(given: Any, error: type[DraginLabError] = SettingError, *, local: bo
     is_address = "://" in text if local else not os.path.lexists(text)
     if is_address:
         refuse_password("the path", text, error)
+    if _ADDRESS.match(text):  # Path makes one slash of two
+        raise error(
+            f"{text[:60]!r} is an address, and files are read and written in folders here; give a"
+            " folder of this machine, and copy it there or from there"
+        )
     try:
         path = Path(given).expanduser()
         if not text.strip():
@@ -121,6 +128,13 @@ def write_whole(path: str | Path, data: bytes) -> None:
             draft.unlink()
 
 
+def is_set_aside(name: str) -> bool:
+    """Whether a folder holds what was deleted, or an earlier state: .Trash-1000, .snapshot,
+    .ipynb_checkpoints, #recycle, @eaDir, $RECYCLE.BIN, ~snapshot, __MACOSX.
+    """
+    return name.startswith((".", "#", "@", "$", "~", "__MACOSX")) or name == "lost+found"
+
+
 def clear_drafts(folder: Path) -> None:
     """Remove the drafts of a killed ``write_whole`` from a folder that no other process writes
     to.
@@ -158,8 +172,17 @@ def not_saved(path: str | Path, error: OSError) -> str:
     """One line on a file that could not be written: which, why, what to do, and what became of
     the old one.
     """
+    inside = _is_in_cache(path)
+    todo = "set XDG_CACHE_HOME to a folder that you may write to" if inside else remedy(error)
     kept = "; the file that was there is unchanged" if os.path.isfile(path) else ""
-    return f"{path}: not saved: {error.strerror or error}; {remedy(error)}{kept}"
+    return f"{path}: not saved: {error.strerror or error}; {todo}{kept}"
+
+
+def _is_in_cache(path: str | Path) -> bool:
+    try:
+        return Path(path).is_relative_to(user_cache())
+    except SettingError:  # there is none
+        return False
 
 
 def remedy(error: OSError) -> str:

@@ -58,10 +58,12 @@ def visible(text: str) -> str:
 
 
 def fold_letters(text: str) -> str:
-    """Text as index and metric compare it: composed, visible, and with i for İ, as Lucene writes
-    its small form.
+    """Text as index and metric compare it: composed and without forms of width and compatibility
+    (NFKC: １９９０ is 1990, ﬁlm is film), visible, with i for İ, as Lucene writes its small form.
     """
-    return text if text.isascii() else compose(visible(text)).replace("\u0130", "i")
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFKC", visible(text)).replace("\u0130", "i")
 
 
 def split_credentials(address: str) -> tuple[str, str]:

@@ -21,6 +21,7 @@ class WordEncoder:
     def __init__(self, name: str = "words", weights: str = "0" * 64) -> None:
         self.name = name
         self.seen = 0
+        self.cut = np.zeros(3, int)  # it reads all
         self.facts: dict[str, Any] = {
             "model": name,
             "weights_sha256": weights,

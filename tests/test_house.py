@@ -114,7 +114,7 @@ ROOMS = (
     "cli",
 )
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
-SHARED = ("text", "errors", "checks", "files", "progress", "drawn")
+SHARED = ("text", "errors", "checks", "files", "progress", "drawn", "warning")
 DOORS = ("dragin_lab", "dragin_lab.__main__")
 LAZY = ("dragin_lab", "dragin_lab.views")  # whose public names load on first use
 #: The doors that go up: what a trace, a sweep and runs draw by methods of their own, imported when

@@ -11,7 +11,6 @@ import sys
 import traceback
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -23,6 +22,7 @@ from dragin_lab.cli.outputs import describe_failure, echo
 from dragin_lab.cli.run import demo, run, table
 from dragin_lab.cli.setup import corpus, data, doctor
 from dragin_lab.errors import DraginLabError
+from dragin_lab.warning import LabWarning
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 LONGEST = 1000  # characters of a line of an error, which may repeat what was given
@@ -136,5 +136,5 @@ def _show_warning(
     """
     if debug:
         echo(f"warning: {message} ({category.__name__}, {filename})", err=True)
-    elif Path(filename).is_relative_to(Path(__file__).parents[1]):
+    elif issubclass(category, LabWarning):
         echo(f"warning: {message}", err=True)

@@ -92,7 +92,7 @@ def load(
             " choice"
         )
     if is_own(source):
-        questions = read_questions(source, fields)[:limit]
+        questions = read_questions(source, fields, limit)
     elif fields is not None:
         remedy = "leave it out, or give rows of questions"
         raise DataError(f"fields={shown(fields)}: {source} has fields of its own; {remedy}")

@@ -19,7 +19,7 @@ from dragin_lab.core.answers import FORMS
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, user_cache
-from dragin_lab.text import fold_letters
+from dragin_lab.text import compose, fold_letters
 
 if TYPE_CHECKING:
     from dragin_lab.core.method import Method
@@ -125,7 +125,7 @@ def among_exemplars(questions: Iterable[tuple[str, str]], exemplars: Iterable[st
     """
 
     def letters(text: str) -> str:
-        plain = unicodedata.normalize("NFKC", fold_letters(unescape(text)).casefold())
+        plain = compose(fold_letters(unescape(text)).casefold())
         return "".join(one for one in plain if unicodedata.category(one)[0] in "LMN")
 
     asked = {letters(text) for text in exemplars} - {""}

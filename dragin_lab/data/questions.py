@@ -9,10 +9,11 @@ import ast
 import json
 import math
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import date
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from dragin_lab.data.tabular import Placed
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.text import compose
 from dragin_lab.trace.trace import Question
+from dragin_lab.warning import warn
 
 #: The kind of your own questions.
 PLAIN = "plain"
@@ -40,6 +42,10 @@ FIELDS = {
     "separator": (),
 }
 BARE = {1: ("question",), 2: ("question", "answer")}  # Natural Questions open, as DPR has it
+#: A column that may hold other ways to write an answer.
+_ALIASES = re.compile(
+    "alias|synonym|alternati|also_?known|variants?$|accept|other_?answers", re.IGNORECASE
+)
 #: What says that a question has no answer, and the value that says so: MuSiQue-Full's, SQuAD 2's.
 FLAGS = {"answerable": False, "is_impossible": True}
 #: The fields of golds that stand in a mapping: TriviaQA's, SQuAD's, KILT's; and TriviaQA's word for
@@ -49,9 +55,11 @@ UNTOLD = "<unk>"
 BEIR = "queries.jsonl"  # in a folder of BEIR
 
 
-def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -> list[Question]:
+def read_questions(
+    source: Any, fields: str | Mapping[str, str] | None = None, limit: int | None = None
+) -> list[Question]:
     """The questions of a file, a saved data set, a DataFrame, a Hugging Face data set or an
-    iterable of dictionaries.
+    iterable of dictionaries. Where there is a ``limit``, no further row is read.
 
     Args:
         source: what ``tabular.read_rows`` takes. fields: the names of the fields where they are not
@@ -69,32 +77,30 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
     chosen = tabular.parse_fields(fields, FIELDS)
     if isinstance(source, str | Path) and (queries := Path(source, BEIR)).is_file():
         source = queries
-    rows = list(tabular.read_rows(source, chosen, FIELDS, BARE))
+    rows = list(islice(tabular.read_rows(source, chosen, FIELDS, BARE), limit))
     if not rows:
         shown = source if isinstance(source, str | Path) else type(source).__name__
         raise DataError(f"{shown}: holds no question")
+    if "answer" in chosen:
+        chosen["answer"] = tabular.name_column(rows[0], chosen["answer"])
     golds = _find_golds(rows, chosen)
+    _name_unread(rows[0], golds, chosen)
     questions = check_ids((placed.place, _read_question(placed, chosen, golds)) for placed in rows)
     without = [row for row, question in zip(rows, questions, strict=True) if not question.golds]
     marked = [row for row in without if _is_marked(row)]
     unscored = [row for row in without if row not in marked] if marked else without
     if marked:
         told = f"{len(marked)} of {len(rows)} are marked as unanswerable ({' or '.join(FLAGS)})"
-        warnings.warn(
-            f"{told}, {marked[0].place} first, so they are asked and not scored", stacklevel=3
-        )
+        warn(f"{told}, {marked[0].place} first, so they are asked and not scored")
     if len(unscored) == len(rows):
         remedy = f"so none is scored; {tabular.list_fields(rows[-1])}, as in fields='answer=COLUMN'"
-        warnings.warn(f"no question has an answer, {remedy}", stacklevel=3)
+        warn(f"no question has an answer, {remedy}")
     elif unscored:
         why = (
             "so they are not scored; pandas reads texts such as NA as missing, unless"
             " keep_default_na=False"
         )
-        warnings.warn(
-            f"{len(unscored)} of {len(rows)} have no answer, {unscored[0].place} first, {why}",
-            stacklevel=3,
-        )
+        warn(f"{len(unscored)} of {len(rows)} have no answer, {unscored[0].place} first, {why}")
     return questions
 
 
@@ -114,11 +120,21 @@ def _find_golds(rows: Sequence[Placed], fields: Mapping[str, str]) -> Sequence[s
     others = [name for name in ANSWERS if name in columns]
     if named and others:
         told = f"the golds are read from {' and '.join(named)}, not from {' and '.join(others)}"
-        warnings.warn(
-            f"{told}, which a model may have answered; where that is wrong, say answer=COLUMN",
-            stacklevel=4,
-        )
+        warn(f"{told}, which a model may have answered; where that is wrong, say answer=COLUMN")
     return named or others
+
+
+def _name_unread(first: Placed, golds: Sequence[str], fields: Mapping[str, str]) -> None:
+    """Warn of columns that look like other ways to write the golds, and are not read."""
+    if "aliases" in fields:
+        return
+    read = {*golds, *FIELDS["aliases"], *fields.values()}
+    unread = [name for name in map(str, first.record) if _ALIASES.search(name) and name not in read]
+    if unread:
+        told = f"{first.place}: {' and '.join(unread)} may hold aliases of the answers"
+        warn(
+            f"{told}, and no column of that name is read; say which does, as in aliases={unread[0]}"
+        )
 
 
 def check_ids(placed: Iterable[tuple[str, Question]]) -> list[Question]:
@@ -144,7 +160,7 @@ def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[
         has = tabular.list_fields(placed)
         raise DataError(f"{placed.place}: has no question; {has}, as in fields='question=COLUMN'")
     text = tabular.text_of(placed, "question", values["question"])
-    id = str(placed.number) if values["id"] is None else tabular.text_of(placed, "id", values["id"])
+    id = str(placed.number) if values["id"] is None else tabular.id_of(placed, values["id"])
     separator, golds = fields.get("separator"), tuple[str, ...]()
     found = {name: tabular.pick_value(placed, "answer", (name,), {}) for name in columns}
     if "answer" in fields and found[fields["answer"]] is None:
@@ -258,6 +274,8 @@ def _gold_text(placed: Placed, value: Any) -> str:
         return ("no", "yes")[bool(value)]
     if isinstance(value, float | np.floating) and math.isfinite(value):
         return str(int(value) if value == int(value) else value)
+    if isinstance(value, date | np.datetime64):
+        return str(value).removesuffix(" 00:00:00").partition("T00:00:00")[0]
     return str(value) if isinstance(value, Decimal) else tabular.text_of(placed, "answer", value)
 
 

@@ -12,13 +12,13 @@ import csv
 import gzip
 import io
 import re
-import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dragin_lab.errors import DataError
+from dragin_lab.warning import warn
 
 #: What ``fields`` may say of a table, beside the names of its columns.
 OPTIONS: dict[str, tuple[str, ...]] = {"delimiter": (), "encoding": (), "header": ()}
@@ -27,6 +27,12 @@ SOUND = (
     " fields are quoted where they hold quotation marks;"
     " fields='delimiter=;,encoding=cp1252,header=no' says what a table has instead"
 )
+#: What cells look like that are no names of columns.
+_KINDS = {
+    "number": re.compile(r"-?\d+(\.\d+)?"),
+    "list": re.compile(r"\[.*\]", re.DOTALL),
+    "sentence": re.compile(r".*[.?!]|(\S+\s+){5,}.*", re.DOTALL),
+}
 _NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "bar": "|"}
 _HEAD = 1 << 20  # bytes
 _LOOKED_AT = 20  # rows
@@ -67,11 +73,10 @@ def read_table(
                     f"{path}, row {number}: has {size} fields than the first line; give {SOUND}"
                 )
             if not warned and (warned := any("\n" in field and "\t" in field for field in row)):
-                warnings.warn(
+                warn(
                     f"{path}, row {number}: a field goes over several lines and holds tabs; where a"
                     " quotation mark opens it by mistake, rows below are lost in it: double the"
-                    " marks inside a field",
-                    stacklevel=2,
+                    " marks inside a field"
                 )
             yield dict(zip(columns, row, strict=True))
 
@@ -111,7 +116,9 @@ def _find_form(
     first = begins[found][0] if begins[found] else []
     if (header := options.get("header", "")) not in ("", "yes", "no"):
         raise DataError(f"fields: header={header!r} is neither; give yes or no")
-    bares = header == "no" or (not header and not names[found] and bool(bare) and _is_data(first))
+    bares = header == "no"
+    if not header and not names[found] and bare:
+        bares = _is_data(first) and not _stands_above(begins[found])
     columns = [*map(str, range(1, len(first) + 1))]
     if bares and len(first) in bare and not {*columns} & {*known}:
         columns = (
@@ -127,9 +134,7 @@ def _find_form(
         f"header=no (its columns are {', '.join(columns)})": bares and not header,
     }
     if told := ",".join(name for name, new in said.items() if new):
-        warnings.warn(
-            f"{path}: read with {told}; where that is wrong, say it in fields", stacklevel=2
-        )
+        warn(f"{path}: read with {told}; where that is wrong, say it in fields")
     return form
 
 
@@ -152,10 +157,27 @@ def _is_data(first: Sequence[str]) -> bool:
     """
     if first == [*map(str, range(len(first)))]:  # what pandas calls columns without a name
         return False
-    return any(
-        re.fullmatch(r"-?\d+(\.\d+)?|\[.*\]|.*[.?!]|(\S+\s+){5,}.*", cell.strip(), re.DOTALL)
-        for cell in first
-    )
+    return any(map(_kind_of, first))
+
+
+def _stands_above(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a first line of unknown names is a header all the same: the cells below one of its
+    own are all of a kind that it is not, and none is of the kind of those below.
+    """
+    first, *below = rows
+    differs = False
+    for cell, *others in zip(first, *below, strict=False):
+        kinds = {_kind_of(other) for other in others if other.strip()}
+        if len(kinds) == 1 and kinds != {""}:
+            if _kind_of(cell) in kinds:
+                return False
+            differs = True
+    return differs
+
+
+def _kind_of(cell: str) -> str:
+    """The kind of a cell that is no mere name; "" for one that could be."""
+    return next((kind for kind, form in _KINDS.items() if form.fullmatch(cell.strip())), "")
 
 
 def _codec(name: str) -> str:

@@ -23,20 +23,22 @@ from dragin_lab.data.json_files import read_objects
 from dragin_lab.data.tables import OPTIONS, SOUND, read_table
 from dragin_lab.errors import DataError, MissingPackageError
 from dragin_lab.files import as_path
+from dragin_lab.trace.trace import Passage, Question
 
 HUB = "hub:"
 JSON_LINES, TABLES, PARQUET = (
-    (".jsonl", ".jsonl.gz"),
+    (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz"),
     (".csv", ".csv.gz", ".tsv", ".tsv.gz"),
     (".parquet",),
 )
 JSON = (".json",)
 _SAVED = ("dataset_dict.json", "state.json")  # one is in every folder that `datasets` saves
+_ARROW = "__arrow_c_stream__"  # of Arrow's PyCapsule interface
 _AT_ONCE = 1000  # rows of a table
 ACCEPTED = (
     f"a {', '.join(JSON_LINES + JSON + TABLES + PARQUET)} file, a folder saved by datasets,"
-    f" {HUB}OWNER/NAME[/CONFIG][#SPLIT], a DataFrame, a datasets.Dataset or an iterable of"
-    " dictionaries"
+    f" {HUB}OWNER/NAME[/CONFIG][#SPLIT], a DataFrame, a table of Arrow, a datasets.Dataset, or an"
+    " iterable of dictionaries or of dl.Passage or dl.Question"
 )
 
 
@@ -51,6 +53,8 @@ class Placed(NamedTuple):
 def is_tabular(source: object) -> bool:
     """Whether ``read_rows`` accepts this; a path is judged by its name and the names in it."""
     if not isinstance(source, str | Path):
+        if hasattr(source, _ARROW) or _is_splits(source):
+            return True
         return isinstance(source, Iterable) and not isinstance(source, bytes | Mapping)
     path = as_path(source, DataError)
     if path.is_dir():
@@ -89,8 +93,7 @@ def read_rows(
             f"fields {options}: {str(source)[:60]} is no {', '.join(TABLES)} file; leave them out"
         )
     if not isinstance(source, str | Path):
-        rows = list_records(source) if hasattr(source, "itertuples") else _name_classes(source)
-        return _place(type(source).__name__, rows)
+        return _place(type(source).__name__, _list_rows(source))
     name, path = str(source).lower(), as_path(source, DataError)
     if name.startswith(HUB) or path.is_dir():
         return _place(str(source), _read_data_set(source))
@@ -102,6 +105,29 @@ def read_rows(
         return _place(str(path), _read_parquet(path))
     known = {*(fields or {}).values(), *(one for names in (usual or {}).values() for one in names)}
     return _place(str(path), read_table(path, options, known, bare or {}))
+
+
+def _list_rows(source: Any) -> Iterable[Any]:
+    """The rows of a table or data set of another library, or of anything that has some."""
+    if _is_splits(source):
+        return _name_classes(_only_split("DatasetDict", source))
+    if hasattr(source, "itertuples"):
+        return list_records(source)
+    if hasattr(source, _ARROW) and not hasattr(source, "features"):
+        return _read_arrow(source)
+    return _name_classes(source)
+
+
+def _is_splits(source: Any) -> bool:
+    """Whether it is a ``DatasetDict``: data sets by the names of their splits."""
+    return isinstance(source, Mapping) and hasattr(source, "column_names")
+
+
+def _read_arrow(source: Any) -> Iterator[Any]:
+    """The rows of a table of Arrow, or of polars, duckdb and what else gives a stream of it."""
+    reader = _import("pyarrow", type(source).__name__).RecordBatchReader.from_stream(source)
+    for batch in reader:
+        yield from batch.to_pylist()
 
 
 def read_json_lines(path: Path) -> Iterator[Placed]:
@@ -122,6 +148,8 @@ def _place(name: str, records: Iterable[Any]) -> Iterator[Placed]:
     try:
         for number, record in enumerate(records, 1):
             place = f"{name}, row {number}"
+            if isinstance(record, Passage | Question):
+                record = _name_fields(record)
             if not isinstance(record, Mapping):
                 kind = type(record).__name__
                 raise DataError(
@@ -138,6 +166,12 @@ def _place(name: str, records: Iterable[Any]) -> Iterator[Placed]:
         raise DataError(
             f"{name}, after row {number}: cannot be read ({why}); give {SOUND}"
         ) from error
+
+
+def _name_fields(record: Passage | Question) -> dict[str, Any]:
+    if isinstance(record, Passage):
+        return {"id": record.id, "title": record.title, "text": record.text}
+    return {"id": record.id, "question": record.text, "answers": list(record.golds) or None}
 
 
 def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -200,14 +234,18 @@ def _read_data_set(source: str | Path) -> Any:
         raise DataError(
             f"{name}: cannot be loaded by datasets ({' '.join(str(error).split())[:200]})"
         ) from None
+    return _name_classes(_only_split(name, data_set))
+
+
+def _only_split(name: str, data_set: Any) -> Any:
     if not isinstance(data_set, Mapping):
-        return _name_classes(data_set)
+        return data_set
     if len(data_set) != 1:
         raise DataError(
             f"{name}: holds the splits {', '.join(data_set)}; say which, as {HUB}NAME#SPLIT, or"
             " give it"
         )
-    return _name_classes(next(iter(data_set.values())))
+    return next(iter(data_set.values()))
 
 
 def _import(package: str, source: str | Path) -> Any:
@@ -257,9 +295,18 @@ def pick_value(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[
     key = fields.get(name) or next((key for key in usual if key in record), None)
     if key is None:
         return None
+    key = name_column(placed, key)
     if key not in record:
         raise DataError(f"{placed.place}: has no field {key!r} ({name}); {list_fields(placed)}")
     return None if is_missing(record[key]) else record[key]
+
+
+def name_column(placed: Placed, name: str) -> str:
+    """The name of a column that is called by its number, where none is called so."""
+    numbered = (
+        name not in placed.record and name.isdecimal() and 0 < int(name) <= len(placed.record)
+    )
+    return list(placed.record)[int(name) - 1] if numbered else name
 
 
 def is_missing(value: Any) -> bool:
@@ -282,9 +329,21 @@ def text_of(placed: Placed, name: str, value: Any) -> str:
     )
 
 
+def id_of(placed: Placed, value: Any) -> str:
+    """An id as a text; 1 for the 1.0 that pandas makes of 1 where another row has none."""
+    whole = isinstance(value, float) and value.is_integer()
+    return text_of(placed, "id", int(value) if whole else value)
+
+
 def list_fields(placed: Placed) -> str:
-    """The fields of a record, and how to say which is which."""
-    return (
-        f"its fields are {', '.join(map(str, placed.record))[:200] or 'none'}; say which is which"
-        " with fields"
-    )
+    """The fields of a record, and how to say which is which; of a table both ways to read its
+    first line.
+    """
+    names = [str(name) for name in placed.record]
+    told = f"its fields are {', '.join(names)[:200] or 'none'}"
+    if any(f"{kind}, row" in placed.place.lower() for kind in TABLES):
+        if names == [str(number) for number in range(1, len(names) + 1)]:
+            told += " (its first line was read as data; where it is a header, say header=yes)"
+        else:
+            told += " (its first line; where that is data, say header=no, and numbers for names)"
+    return f"{told}; say which is which with fields"

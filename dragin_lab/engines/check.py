@@ -7,7 +7,6 @@ attention.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from dragin_lab.engines.writing import Writing, refuse_not_finite
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.draft import common
 from dragin_lab.trace.trace import Draft, Prompt
+from dragin_lab.warning import warn
 
 #: Texts whose ids a model that transformers does not run must read as the tokenizer does.
 TEXTS = ("Who directed the film Jaws?", "Zoë paid 1,250 € in Łódź.", " two  spaces,\na line")
@@ -164,7 +164,7 @@ def apply_checks(lm: Any, checks: Sequence[Check]) -> None:
     if fatal := [c for c in failed if not c.costs]:
         raise ModelError("; ".join(map(str, fatal)) + ". Load with check=False to use it anyway")
     for c in failed:
-        warnings.warn(f"{lm.name}: {c}; {c.costs}", stacklevel=4)
+        warn(f"{lm.name}: {c}; {c.costs}")
     costs = {c.costs for c in failed}
     if WHOLE in costs:
         lm.parts = ()

@@ -105,10 +105,7 @@ def describe_layer(config: Any, layer: int) -> str:
 
 
 @cache
-def find_file(kind: Any) -> dict[str, Any] | None:
-    """The names of the file where modules of a class look their attention function up; None where
-    they do not.
-    """
+def _find_file(kind: Any) -> dict[str, Any] | None:
     methods = {name: made for one in reversed(kind.__mro__) for name, made in vars(one).items()}
     for made in methods.values():
         function = inspect.unwrap(made)
@@ -116,6 +113,14 @@ def find_file(kind: Any) -> dict[str, Any] | None:
         if _TABLE in names and _EAGER in function.__globals__:
             return function.__globals__
     return None
+
+
+def find_file(module: nn.Module) -> dict[str, Any] | None:
+    """The names of the file where a module looks its attention function up; None where it does
+    not.
+    """
+    kind: Any = type(module)
+    return _find_file(kind)
 
 
 def attention_layers(model: nn.Module) -> tuple[dict[int, nn.Module], bool]:
@@ -127,8 +132,7 @@ def attention_layers(model: nn.Module) -> tuple[dict[int, nn.Module], bool]:
     places: dict[nn.Module, set[int]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         crosses = "Cross" in type(module).__name__ or getattr(module, "is_cross_attention", False)
-        kind: Any = type(module)
-        if find_file(kind) is not None and not crosses:
+        if find_file(module) is not None and not crosses:
             numbers = [int(part) for part in path.split(".") if part.isdecimal()]
             places.setdefault(module, set()).update(numbers[-1:])
     layers: dict[int, nn.Module] = {}
@@ -167,8 +171,7 @@ class Tap:
         self.layer = choose_captured(model.config, layer, having, kind)
         self.heads = choose_heads(heads, text.num_attention_heads)
         self.module: Any = having[self.layer]
-        module_class: Any = type(self.module)
-        file: Any = find_file(module_class)
+        file: Any = find_file(self.module)
         self._file, self._eager = file, inspect.unwrap(file[_EAGER])
         self.rows, self.thread = 1, 0
         self.weights: Tensor | None = None

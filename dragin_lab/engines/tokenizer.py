@@ -105,10 +105,6 @@ class HFTokenizer:
             instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text,
         )
         ids, offsets = self._encode_parts(prompt)
-        # Some tokenizers close each text with an end mark (add_eos_token), after which nothing
-        # would be written.
-        while ids and ids[-1] in self.ends and offsets[-1, 0] == offsets[-1, 1]:
-            ids, offsets = ids[:-1], offsets[:-1]
         bos = self.hf.bos_token_id
         # a layout that writes a chat template's text has one already
         if bos is not None and ids[:2] == [bos, bos]:
@@ -183,6 +179,8 @@ class HFTokenizer:
         for number, (begin, end) in enumerate(pairwise([0, *cuts, stop])):
             special = prompt.special and number == 0
             part, spans = self.encode_with_offsets(text[begin:end], special, plain=number % 2 == 1)
+            if special and self.closing:  # after which nothing would be written
+                part, spans = part[: -self.closing], spans[: -self.closing]
             ids += part
             offsets.append(np.where(spans[:, 1:] > spans[:, :1], spans + begin, spans))
         return ids, np.concatenate(offsets)
@@ -202,6 +200,15 @@ class HFTokenizer:
 
     def _drop_hidden(self, ids: Sequence[int]) -> Sequence[int]:
         return [i for i in ids if i not in self._hidden] if self._hidden else ids
+
+    @cached_property
+    def closing(self) -> int:
+        """How many special tokens the tokenizer puts after a text (add_eos_token, BERT's [SEP])."""
+        text, whole = self.encode("a", special=False), self.encode("a", special=True)
+        ends = [
+            end for end in range(len(text), len(whole) + 1) if whole[end - len(text) : end] == text
+        ]
+        return len(whole) - ends[-1] if ends and text else 0
 
     @cached_property
     def sha256(self) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import instance, refuse_password
 from dragin_lab.errors import MissingPackageError, SettingError
 from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.warning import warn
 
 if TYPE_CHECKING:
     from dragin_lab.core.episode import Retriever
@@ -65,10 +65,9 @@ def open_retriever(
 
     on_disk = kind == "tantivy" or (not kind and passages.folder is not None)
     if not on_disk and len(passages) > IN_MEMORY:
-        warnings.warn(
+        warn(
             f"{passages.name}: BM25 holds {len(passages):,} passages in memory; above {IN_MEMORY:,}"
-            " build the corpus: dragin-lab corpus build SOURCE --output FOLDER",
-            stacklevel=3,
+            " build the corpus: dragin-lab corpus build SOURCE --output FOLDER"
         )
     opened = Tantivy(passages) if on_disk else BM25(passages)
     opened.chosen = None if kind else "by default: tantivy for a built corpus, else bm25"

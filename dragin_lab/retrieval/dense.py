@@ -31,6 +31,7 @@ from dragin_lab.files import not_saved, user_cache, write_whole
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.text import compose, printable
 from dragin_lab.trace.trace import Passage
+from dragin_lab.warning import warn
 
 _BLOCK = 256  # passages that are encoded together, sorted by length
 
@@ -49,12 +50,19 @@ class Dense:
     def __init__(self, corpus: Corpus, encoder: Encoder, file: Path | None = None) -> None:
         self.corpus, self.encoder = corpus, encoder
         self._faiss = _import("faiss").__version__
+        self._cut = ""  # what the encoder left out of the passages
         if file is not None and file.exists():
             self._index = _read_index(file)
-            return
-        self._index = _encode_corpus(corpus, encoder)
-        if file is not None:
-            _write_index(self._index, file)
+            note = _note_of(file)
+            self._cut = note.read_text(encoding="utf-8") if note.exists() else ""
+        else:
+            encoder.cut[:] = 0
+            self._index = _encode_corpus(corpus, encoder)
+            self._cut = say_cut(encoder)
+            if file is not None:
+                _write_index(self._index, file, self._cut)
+        if self._cut:
+            warn(f"{encoder.name} {self._cut}; cut the passages to that length first")
 
     @classmethod
     def open(cls, corpus: Corpus, model: str) -> Dense:
@@ -91,6 +99,7 @@ class Dense:
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data."""
         facts = {"kind": self.kind, **self.encoder.facts, "faiss": self._faiss}
+        facts |= {"cut": self._cut} if self._cut else {}
         return facts | self.corpus.facts()
 
     def __repr__(self) -> str:
@@ -125,9 +134,16 @@ def _read_index(file: Path) -> Any:
         ) from None
 
 
-def _write_index(index: Any, file: Path) -> None:
+def _note_of(file: Path) -> Path:
+    """Beside an index, what its encoder left out."""
+    return file.with_suffix(".txt")
+
+
+def _write_index(index: Any, file: Path, cut: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        if cut:
+            write_whole(_note_of(file), cut.encode())
         write_whole(file, _import("faiss").serialize_index(index))
     except OSError as error:
         raise DataError(not_saved(file, error)) from error
@@ -167,6 +183,7 @@ class Encoder:
             "similarity": similarity,
         }
         self.facts: dict[str, Any] = {"model": name} | facts
+        self.cut = np.zeros(3, int)  # of the passages encoded now: ``count_cut``
         self._around = {
             marks: self._build_brackets(marks) for marks in ("[]", "{}") if facts.get("brackets")
         }
@@ -177,9 +194,9 @@ class Encoder:
 
     def encode_passages(self, passages: list[Passage]) -> np.ndarray:
         """(passages, dimension) float32 of title, space and text, as in the BEIR benchmark."""
-        return self._encode(
-            self.model.encode_document, [f"{p.title} {p.text}".strip() for p in passages], "{}"
-        )
+        texts = [f"{p.title} {p.text}".strip() for p in passages]
+        self.cut += count_cut(self.model, texts)
+        return self._encode(self.model.encode_document, texts, "{}")
 
     def _encode(self, encode: Any, texts: list[str], marks: str, **options: Any) -> np.ndarray:
         if self._around:
@@ -216,6 +233,30 @@ class Encoder:
         return TemplateProcessing(
             parts, special_tokens=[(part, int(part)) for part in parts if part != "$A"]
         )
+
+
+def count_cut(model: Any, texts: Sequence[str]) -> np.ndarray:
+    """How many texts are longer than an encoder reads, how many tokens it leaves out, of how many:
+    (3,).
+    """
+    longest = model.max_seq_length
+    read = getattr(model, "tokenizer", None)
+    if longest is None or not callable(read):
+        return np.zeros(3, int)
+    ids = read([compose(text) for text in texts], truncation=False, verbose=False)["input_ids"]
+    lengths = np.array(list(map(len, ids)), int)  # (texts,)
+    over = (lengths - longest).clip(min=0)
+    return np.array([np.count_nonzero(over), over.sum(), lengths.sum()])
+
+
+def say_cut(encoder: Encoder) -> str:
+    """What an encoder left out of the passages that it encoded; "" for nothing."""
+    passages, lost, tokens = encoder.cut.tolist()
+    if not passages:
+        return ""
+    longest = encoder.facts["longest"]
+    share = f"{100 * lost / tokens:.3g} % of all tokens stand in no vector"
+    return f"reads the first {longest:,} tokens of a passage: {passages:,} are longer, {share}"
 
 
 def open_encoder(model: str, device: str | None = None) -> Encoder:

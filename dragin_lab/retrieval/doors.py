@@ -17,7 +17,6 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from dragin_lab.checks import Filled, convert_record, count
 from dragin_lab.checks import text as as_text
@@ -218,6 +217,13 @@ def as_passages(answer: Any, k: int, name: str, query: str) -> list[Passage]:
     return passages
 
 
+def _as_plain(value: Any) -> Any:
+    """A number of numpy or torch as one of Python's; None for a missing one."""
+    if math.prod(getattr(value, "shape", (0,))) == 1 and hasattr(value, "item"):
+        value = value.item()
+    return None if tabular.is_missing(value) else value
+
+
 def _as_passage(result: Any, where: str) -> Passage:
     match result:
         case Passage():
@@ -232,13 +238,7 @@ def _as_passage(result: Any, where: str) -> Passage:
         case [str(title), str(text)]:
             record = {"title": title, "text": text}
         case Mapping():
-            plain = {
-                key: value.item() if isinstance(value, np.generic) else value
-                for key, value in result.items()
-            }
-            record = {
-                key: None if tabular.is_missing(value) else value for key, value in plain.items()
-            }
+            record = dict(result)
         case object(page_content=text, metadata=about):  # LangChain's Document
             id = getattr(result, "id", None)
             record = {
@@ -261,6 +261,9 @@ def _as_passage(result: Any, where: str) -> Passage:
                 f"{where} is {type(result).__name__} {str(result)[:60]!r}; it must be in"
                 f" {_ACCEPTED}"
             )
+    record = {key: _as_plain(value) for key, value in record.items()}
+    if isinstance(record.get("id"), float) and record["id"].is_integer():
+        record["id"] = int(record["id"])  # as pandas makes of whole numbers beside missing ones
     row = convert_record(
         f"{where}, {str(result)[:60]!r}", record, _Result, DataError, f"; give {_ACCEPTED}"
     )

@@ -7,7 +7,6 @@ at a time.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from dragin_lab.checks import text as check_text
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
 from dragin_lab.errors import DataError, SettingError
-from dragin_lab.files import as_path
+from dragin_lab.files import as_path, is_set_aside
 from dragin_lab.trace.trace import Passage
+from dragin_lab.warning import warn
 
 #: ``contents`` is the text of pyserini and FlashRAG.
 FIELDS = {"id": ("id", "_id"), "title": ("title",), "text": ("text", "contents")}
@@ -71,10 +71,7 @@ def _read_passages(rows: Iterable[Placed], fields: Mapping[str, str]) -> Iterato
             told.update(lost)
             if lost:
                 named = f"{place}: {', '.join(map(str, lost))[:200]} stand in no passage"
-                warnings.warn(
-                    f"{named}; where they should, say which field is the text with fields",
-                    stacklevel=2,
-                )
+                warn(f"{named}; where they should, say which field is the text with fields")
         yield place, passage
 
 
@@ -109,7 +106,7 @@ def _read_row(placed: Placed, fields: Mapping[str, str]) -> Sourced:
             title, text = heading[1:-1], rest
     return place_passage(
         placed.place,
-        tabular.text_of(placed, "id", placed.number if id is None else id),
+        tabular.id_of(placed, placed.number if id is None else id),
         tabular.text_of(placed, "title", "" if title is None else title),
         tabular.text_of(placed, "text", text),
     )
@@ -144,11 +141,7 @@ def _read_texts(folder: Path) -> Iterator[Sourced]:
     Hidden files and folders are left out: notebooks' checkpoints, .git, macOS's "._" files.
     """
     found = (path for path in folder.rglob("*") if path.suffix.lower() in _TEXTS and path.is_file())
-    paths = sorted(
-        p
-        for p in found
-        if not any(part.startswith((".", "__MACOSX")) for part in p.relative_to(folder).parts)
-    )
+    paths = sorted(p for p in found if not any(map(is_set_aside, p.relative_to(folder).parts)))
     if not paths:
         raise DataError(f"{folder}: holds no passages; give {_ACCEPTED}")
     for path in paths:

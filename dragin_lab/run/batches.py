@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
@@ -17,6 +16,7 @@ from dragin_lab.errors import explain
 from dragin_lab.run.episodes import Results, Running, open_episode, refuse_question, search_all
 from dragin_lab.run.setup import Setup
 from dragin_lab.trace.trace import Draft, Question, Trace
+from dragin_lab.warning import warn
 
 Answer = Draft | Results
 
@@ -144,7 +144,7 @@ def answer_each(
                     yield note_batch(running.trace)
             if batch_size > 1:
                 for note in server.drafts.describe()["notes"][warned:]:
-                    warnings.warn(note, stacklevel=2)
+                    warn(note)
                     warned += 1
         if broken is not None:
             raise broken

@@ -5,13 +5,13 @@ completed later.
 from __future__ import annotations
 
 import re
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -34,6 +34,7 @@ from dragin_lab.run.runwriter import Finished, RunFolder, check_settings, record
 from dragin_lab.run.setup import Setup, describe_model, describe_retriever
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Question
+from dragin_lab.warning import warn
 
 _QUESTIONS = (
     "give a benchmark, or a list of texts, of Question or of dictionaries with question and answer"
@@ -133,8 +134,11 @@ def as_benchmark(
         isinstance(questions, str | Path)
         or hasattr(questions, "columns")
         or hasattr(questions, "column_names")
+        or hasattr(questions, "__arrow_c_stream__")
     )
     if not (rows or isinstance(questions, Benchmark)):
+        if limit is not None and isinstance(questions, Iterator):  # it may have no end
+            questions = islice(questions, limit)
         questions = several("questions", questions, str | Question | Mapping, _QUESTIONS)
         rows = bool(questions) and isinstance(questions[0], Mapping)
     if rows:
@@ -181,7 +185,7 @@ def open_run(
     template = replace(template, looked=template.described)
     asking = replace(setup, prompt=template)
     if among := asked.among(template.exemplars):
-        warnings.warn(f"{say_among(among)}: {', '.join(among)[:80]}", stacklevel=3)
+        warn(f"{say_among(among)}: {', '.join(among)[:80]}")
     ids = [q.id for q in asked.questions]
     server = getattr(getattr(setup.model, "server", None), "address", None)
 

@@ -17,7 +17,6 @@ import math
 import os
 import socket
 import sys
-import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -46,6 +45,7 @@ from dragin_lab.run.setup import (
 )
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Question
+from dragin_lab.warning import warn
 
 #: How often a question is asked whose worker was lost; how many workers in a row may be lost while
 #: they load.
@@ -405,7 +405,7 @@ class Cluster(AbstractContextManager["Cluster"]):
             if loading
             else f"and its questions are asked again, each {TRIES} times at most"
         )
-        warnings.warn(f"a worker was lost ({why}), {then}", stacklevel=4)
+        warn(f"a worker was lost ({why}), {then}")
         return why
 
 

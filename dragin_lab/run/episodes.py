@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from dragin_lab.errors import SettingError, describe_error, explain
 from dragin_lab.run.setup import Setup, describe_retriever
 from dragin_lab.text import printable
 from dragin_lab.trace.trace import Decision, Draft, Passage, Question, Step, Trace
+from dragin_lab.warning import warn
 
 Results = list[Any] | Exception  # of a retriever: passages, or counts
 
@@ -340,9 +340,7 @@ def search_all(retriever: Any, requests: Sequence[Search]) -> list[Results]:
             return [list(passages) for _, passages in zip(requests, answers, strict=True)]
         except Exception as error:  # noqa: BLE001 - one query may be at fault; alone, each meets its own error
             why = describe_error(error)
-            warnings.warn(
-                f"search_many failed ({why}); the queries are sent one by one", stacklevel=2
-            )
+            warn(f"search_many failed ({why}); the queries are sent one by one")
     found: list[Results] = []
     for request in requests:
         try:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -31,9 +30,10 @@ from msgspec import Meta
 
 from dragin_lab.checks import several
 from dragin_lab.errors import RunError, TraceFileError
-from dragin_lab.files import LARGEST, as_path, read_bounded
+from dragin_lab.files import LARGEST, as_path, is_set_aside, read_bounded
 from dragin_lab.trace.file import read_trace
 from dragin_lab.trace.trace import Trace
+from dragin_lab.warning import warn
 
 FORMAT = 2
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
@@ -299,9 +299,7 @@ def read_lines(path: Root, kind: Any) -> dict[str, Line]:
             bad.append(f"{path}, line {number}: {error}")
     if bad:
         more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
-        warnings.warn(
-            f"{bad[0]}{more}: left out; a run that goes on asks these questions again", stacklevel=3
-        )
+        warn(f"{bad[0]}{more}: left out; a run that goes on asks these questions again")
     return lines
 
 
@@ -357,6 +355,7 @@ def _find_folders(root: Path) -> list[tuple[Path, Root]]:
     found = []
     seen = set[str]()
     for place, folders, files in os.walk(root, followlinks=True):
+        folders[:] = [name for name in folders if not is_set_aside(name)]
         real = os.path.realpath(place)
         if real in seen:  # a link to a folder above it has no end
             folders.clear()

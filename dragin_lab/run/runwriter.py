@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from dragin_lab.run.rundir import Line
 from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Trace
+from dragin_lab.warning import warn
 
 #: Bytes of slim traces that a run keeps where nobody says otherwise: those of some thousand
 #: questions.
@@ -205,10 +205,9 @@ class RunFolder:
             {key: config.get(key) for key in _CIRCUMSTANCES} for config in (there, self.config)
         )
         if changes := differences(before, now):
-            warnings.warn(
+            warn(
                 f"{self.folder}: this run was started otherwise ({'; '.join(changes)}); answers may"
-                " differ in what rounding decides",
-                stacklevel=2,
+                " differ in what rounding decides"
             )
             resumed = there.setdefault("resumed", [])
             resumed += [now] * (now not in resumed)
@@ -241,10 +240,7 @@ class RunFolder:
         recorded one.
         """
         if changes := differences(self.done.get(line["id"], line), line):
-            warnings.warn(
-                f"{line['id']}: answered otherwise than before ({changes[0]}); no trace is kept",
-                stacklevel=3,
-            )
+            warn(f"{line['id']}: answered otherwise than before ({changes[0]}); no trace is kept")
             return
         if not self._traces and self._room <= 0:
             return
@@ -262,9 +258,7 @@ class RunFolder:
                 raise RunError(why, begun=True) from error
             self._room = 0  # these traces are optional: go on with the answers
         if not self._traces and self._room <= 0:
-            warnings.warn(
-                f"{folder}: {why}; no more traces are kept (traces=True keeps all)", stacklevel=3
-            )
+            warn(f"{folder}: {why}; no more traces are kept (traces=True keeps all)")
 
     def finish(self) -> None:
         """Put the lines into the order of the questions, once every question has one."""

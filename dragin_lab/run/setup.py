@@ -4,7 +4,6 @@ and controls take it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,6 +22,7 @@ from dragin_lab.data.exemplars import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.cache import Cache, cached
+from dragin_lab.warning import warn
 
 
 @dataclass(frozen=True)
@@ -182,11 +182,10 @@ def warn_of_almanac(model: Any, retriever: Any) -> None:
     """Warn of a model that is not Almanac's over Almanac's passages, which nobody named."""
     named = getattr(model, "recipe", None) is not None and model.recipe.corpus is not None
     if not (named or model.embedded) and retriever.provenance().get("corpus") == EMBEDDED:
-        warnings.warn(
+        warn(
             f"{getattr(model, 'name', 'the model')} SEARCHES AN INVENTED WORLD: no passages were"
             " given, so it searches Almanac's; give your own as corpus (--corpus), or 'almanac'"
-            " where that is meant",
-            stacklevel=2,
+            " where that is meant"
         )
 
 

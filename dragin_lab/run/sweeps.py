@@ -5,7 +5,6 @@ length of a query.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product
@@ -18,6 +17,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import Benchmark, find_folders, finds_nothing, open_run, run_config
 from dragin_lab.run.rundir import Line, RunRecord, read_run
 from dragin_lab.run.setup import Setup, as_method
+from dragin_lab.warning import warn
 
 # questions that all values are tried on before the next, so that a cache need not hold all of them
 BLOCK = 50
@@ -40,10 +40,7 @@ def run_methods(
 
     chosen = list(dict.fromkeys(methods))
     if any(method.retrieves for method in chosen) and finds_nothing(setup, asked):
-        warnings.warn(
-            f"the embedded passages hold nothing on {asked.name}; give a corpus (--corpus)",
-            stacklevel=3,
-        )
+        warn(f"the embedded passages hold nothing on {asked.name}; give a corpus (--corpus)")
     labels = [method.label for method in chosen]
     if same := next((label for label in labels if labels.count(label) > 1), ""):
         raise SettingError(f"two methods are called {same!r}; give each a label of its own")
@@ -67,7 +64,7 @@ def run_methods(
             predictions[i] = under_way[i](upto)
     for label, lines in zip(labels, predictions, strict=True):
         if lost := describe_losses(line["window"] for line in lines if "window" in line):
-            warnings.warn(f"{asked.name} {label}: {lost}", stacklevel=3)
+            warn(f"{asked.name} {label}: {lost}")
     return [
         (
             RunRecord(

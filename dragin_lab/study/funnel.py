@@ -5,7 +5,6 @@ attributed traces.
 from __future__ import annotations
 
 import json
-import warnings
 from typing import Any
 
 import pandas as pd
@@ -17,6 +16,7 @@ from dragin_lab.run.setup import Setup
 from dragin_lab.study.attribution import LEAST, RETRIEVALS, SURE, Attribution, is_attributed
 from dragin_lab.study.leaving_out import attribute
 from dragin_lab.trace.file import SLIM, save_trace
+from dragin_lab.warning import warn
 
 
 def attribute_run(setup: Setup, record: RunRecord, progress: bool = False) -> None:
@@ -37,10 +37,9 @@ def attribute_run(setup: Setup, record: RunRecord, progress: bool = False) -> No
             )
             save_trace(trace, path, hidden=True, slim=slim)
     if lost := len(answered) - len(kept):
-        warnings.warn(
+        warn(
             f"{record.folder}: {lost} of {len(answered)} answers have no trace, so nobody knows"
-            " what their retrievals gave; run with traces=True, which keeps every trace",
-            stacklevel=3,
+            " what their retrievals gave; run with traces=True, which keeps every trace"
         )
 
 

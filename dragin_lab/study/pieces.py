@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from dragin_lab.study.same_episode import Thetas
 from dragin_lab.study.whatif import Replay, step_below
 from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.trace import Question, Trace
+from dragin_lab.warning import warn
 
 CONFIG, PIECES = "curve.json", "pieces.jsonl"
 #: Questions whose drafts are shared before the next are asked, so that a cache need not hold all.
@@ -156,10 +156,9 @@ def read_into(pieces: Pieces, files: Path | zipfile.Path, folder: Path | None) -
         if piece.stop == pieces.floor(id):
             pieces.add(id, piece)
     if bad:
-        warnings.warn(
+        warn(
             f"{path}: {bad} lines were changed or damaged; these pieces are left out, and the same"
-            " call of lab.curve asks for them again",
-            stacklevel=3,
+            " call of lab.curve asks for them again"
         )
 
 

@@ -7,7 +7,6 @@ own files; it reads a zip of such a folder too (``shutil.make_archive``).
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
@@ -34,6 +33,7 @@ from dragin_lab.study.differing import Difference, read_difference
 from dragin_lab.study.funnel import count_funnel, list_retrievals
 from dragin_lab.study.table import Table, means_table
 from dragin_lab.trace.trace import Trace
+from dragin_lab.warning import warn
 
 _RIGHT = 1.0  # an exact match below this is wrong
 
@@ -363,7 +363,7 @@ class Runs:
             return record.trace(id)
         except TraceFileError as error:
             if record.has_trace(id):
-                warnings.warn(f"{error}: left out", stacklevel=3)
+                warn(f"{error}: left out")
             return None
 
     def judge(self, dataset: str) -> Judge:

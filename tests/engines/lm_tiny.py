@@ -283,7 +283,7 @@ REGISTRY = (
     "gpt-oss",
 )
 #: Beside the attention, some keep a state that is overwritten with each token.
-HYBRIDS = ("jamba", "qwen3-next", "lfm2", "granite-hybrid", "falcon-h1", "nemotron-h")
+HYBRIDS = ("jamba", "qwen3-next", "lfm2", "granite-hybrid", "falcon-h1")
 FURTHER = ("diffllama", "cohere2", "deepseek-v3", "glm4", "llama4", "mixtral", *HYBRIDS)
 #: Their files look no attention function up by its name.
 BYPASS = ("falcon", "bloom", "gpt_neo", "zamba")

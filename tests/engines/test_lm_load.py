@@ -342,17 +342,28 @@ def test_a_prompt_beyond_the_switch_of_longrope_is_read_whole_and_alone() -> Non
             np.testing.assert_allclose(other.entropy, whole.entropy, atol=lm_tiny.CLOSE)
 
 
-def test_an_end_mark_that_a_tokenizer_puts_after_each_text_is_taken_off_prompts() -> None:
-    plain, closing = lm_tiny.byte_level(), copy.deepcopy(lm_tiny.byte_level())
-    end = closing.convert_tokens_to_ids("</s>")
-    closing.backend_tokenizer.post_processor = TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", end)]
+@pytest.mark.parametrize("closing", ["</s>", "<pad>", "</s> <pad>"])
+def test_what_a_tokenizer_puts_after_each_text_is_taken_off_prompts(closing: str) -> None:
+    plain, closed = lm_tiny.byte_level(), copy.deepcopy(lm_tiny.byte_level())
+    marks = [(mark, closed.convert_tokens_to_ids(mark)) for mark in closing.split()]
+    closed.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"$A {closing}", special_tokens=marks
     )
-    drafts = [
-        LanguageModel(lm_tiny.build("llama"), one, check=False).write(
-            Write(Prompt(lm_tiny.PROMPT), 4)
-        )
-        for one in (plain, closing)
+    lms = [LanguageModel(lm_tiny.build("llama"), one, check=False) for one in (plain, closed)]
+    spelt = f"{lm_tiny.PROMPT} </s> it was"
+    own = tuple(plain("it was", add_special_tokens=False)["input_ids"])
+    prompts = [
+        Prompt(lm_tiny.PROMPT),
+        Prompt(spelt, {"passages": (0, len(spelt))}),  # a spelt mark cuts it
+        Prompt(
+            f"{lm_tiny.PROMPT}it was",
+            written=((len(lm_tiny.PROMPT), len(lm_tiny.PROMPT) + 6, own),),
+        ),
     ]
-    assert drafts[0].prompt_ids.tolist() == drafts[1].prompt_ids.tolist()
-    assert drafts[0].ids.tolist() == drafts[1].ids.tolist()
+    for prompt in prompts:
+        ids = [lm.tokenizer.encode_prompt(prompt)[0] for lm in lms]
+        assert ids[0] == ids[1]
+    requests = [Write(prompt, 4) for prompt in prompts]
+    alone = [lms[0].write(request).ids.tolist() for request in requests]
+    beside = lm_tiny.written(lms[1].batch(3), requests)
+    assert [draft.ids.tolist() for draft in beside] == alone

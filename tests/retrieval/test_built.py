@@ -222,7 +222,7 @@ def test_what_is_there_but_was_not_built(folder: Path, tmp_path: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps(about | {"analysis": "english-3"}))
     with pytest.raises(
         DataError,
-        match="was built with analysis 'english-3', and this is 'english-4'; build it again",
+        match="was built with analysis 'english-3', and this is 'english-5'; build it again",
     ):
         Corpus.load(folder)
     (folder / MANIFEST).write_text(json.dumps(about | {"format": 1}))
