@@ -37,26 +37,36 @@ def draw_curve(curve: Curve) -> go.Figure:
     figure = theme.panels(titles, len(drawn), shared_xaxes=True, vertical_spacing=0.1)
     for row, name in enumerate(drawn, 1):
         figure.add_traces(draw_steps(table, name), rows=row, cols=1)
-        low, high = table[f"{name}_low"].min(), table[f"{name}_high"].max()
-        figure.update_yaxes(range=[min(low, 0) * 1.05, high * 1.05], row=row, col=1)
-    add_theta(figure, float(curve.config["method"]["threshold"]), table, len(drawn))
+        figure.update_yaxes(range=span_of(table, name), row=row, col=1)
+    own = float(curve.config["method"]["threshold"])
+    add_theta(figure, own, table, len(drawn))
     place_axis(figure, table, len(drawn))
-    about = f"{curve.method} at every θ: {count(len(curve.complete), 'question')} of"
-    title = f"{about} {curve.benchmark}; bands are 95 % intervals"
-    return add_notes(theme.finish(figure, title, 100 + 150 * len(drawn), showlegend=False), curve)
+    asked = count(len(curve.complete), "question")
+    title = f"{curve.method} at every θ: {asked} of {curve.benchmark}; bands are 95 % intervals"
+    height = 100 + 150 * len(drawn)
+    return add_notes(theme.finish(figure, title, height, showlegend=False), curve)
+
+
+def span_of(table: pd.DataFrame, name: str) -> list[float]:
+    """The axis of a measure: from 0 to what its interval reaches."""
+    low = min(table[f"{name}_low"].min(), 0)
+    high = table[f"{name}_high"].max()
+    return [low * 1.05, high * 1.05]
 
 
 def draw_steps(table: pd.DataFrame, name: str) -> list[go.Scatter]:
     """One measure as steps, from each θ up to the next, and the band of its interval."""
-    x = edges(table)
-    look = {"x": x, "mode": "lines", "line_shape": "hv"}
-    bounds = [level(table, f"{name}_{end}") for end in ("low", "high")]
-    edge = look | {"line_width": 0, "hoverinfo": "skip"}
-    band = {"fill": "tonexty", "fillcolor": theme.tint(theme.BLUE)}
-    low, high = go.Scatter(y=bounds[0], **edge), go.Scatter(y=bounds[1], **edge, **band)
+    low, high, steps = (
+        go.Scatter(x=edges(table), y=level(table, column), mode="lines", line_shape="hv")
+        for column in (f"{name}_low", f"{name}_high", name)
+    )
+    low.update(line_width=0, hoverinfo="skip")
+    high.update(line_width=0, hoverinfo="skip")
+    high.update(fill="tonexty", fillcolor=theme.tint(theme.BLUE))
     hover = [describe_row(row, name) for row in table.to_dict("records")]
-    steps = go.Scatter(y=level(table, name), customdata=[*hover, hover[-1]], **look)
-    return [low, high, steps.update(line={"color": theme.BLUE, "width": 2})]
+    steps.update(customdata=[*hover, hover[-1]])
+    steps.update(line_color=theme.BLUE, line_width=2)
+    return [low, high, steps]
 
 
 def edges(table: pd.DataFrame) -> list[float]:
@@ -86,22 +96,25 @@ def add_theta(figure: go.Figure, theta: float, table: pd.DataFrame, rows: int) -
     for row in range(1, rows + 1):
         figure.add_vline(theta, line=theme.THETA, row=row, col=1)
     log = table["value"].iloc[0] > 0
-    at = {"x": np.log10(theta) if log else theta, "xref": "x", "y": 1, "yref": "paper"}
-    look = {"showarrow": False, "yanchor": "bottom", "yshift": 2}
-    figure.add_annotation(text=f"its own θ {short(theta)}", **at, **look)
+    place = np.log10(theta) if log else theta
+    name = f"its own θ {short(theta)}"
+    at = {"x": place, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 2}
+    figure.add_annotation(text=name, showarrow=False, **at)
 
 
 def mark_theta(figure: dict[str, Any], theta: float, *, log: bool) -> dict[str, Any]:
     """A curve's figure, as JSON, with a line at a θ, under which it is written."""
-    layout = figure["layout"]
+    layout = dict(figure["layout"])
+    line = {"type": "line", "x0": theta, "x1": theta, "xref": "x"}
+    line |= {"y0": 0, "y1": 1, "yref": "paper"}
+    line["line"] = {"color": theme.AMBER, "width": 2}
+    layout["shapes"] = [*layout.get("shapes", []), line]
     place = float(np.log10(theta)) if log else theta
-    line = {"type": "line", "x0": theta, "x1": theta, "y0": 0, "y1": 1, "xref": "x"}
-    line |= {"yref": "paper", "line": {"color": theme.AMBER, "width": 2}}
-    name = {"text": f"θ {short(theta)}", "x": place, "xref": "x", "y": 0, "yref": "paper"}
-    name |= {"yanchor": "top", "yshift": -20, "showarrow": False, "font": {"color": theme.AMBER}}
-    shapes = [*layout.get("shapes", []), line]
-    annotations = [*layout.get("annotations", []), name]
-    return figure | {"layout": layout | {"shapes": shapes, "annotations": annotations}}
+    name = {"text": f"θ {short(theta)}", "font": {"color": theme.AMBER}, "showarrow": False}
+    name |= {"x": place, "xref": "x"}
+    name |= {"y": 0, "yref": "paper", "yanchor": "top", "yshift": -20}
+    layout["annotations"] = [*layout.get("annotations", []), name]
+    return figure | {"layout": layout}
 
 
 def place_axis(figure: go.Figure, table: pd.DataFrame, rows: int) -> None:
@@ -208,19 +221,30 @@ def draw_headroom(headroom: Headroom) -> go.Figure:
     drawn = {"mode": "lines", "line": {"color": theme.GREY, "shape": "hv"}, "name": "one θ for all"}
     steps = best_at_cost(headroom.curve, "retrievals", quality)
     figure.add_scatter(x=steps["retrievals"], y=steps[quality], **drawn, hoverinfo="skip")
-    ends = [(row["retrievals"], row[quality]) for _, row in table.iterrows()]
-    looks = ((theme.BLUE, "circle"), (theme.AMBER, "star"))
-    names = (f"one θ for all, from {short(headroom.theta)}", "the best θ for each question")
-    for name, (x, y), (colour, symbol) in zip(names, ends, looks, strict=True):
-        says = f"{name}<br>{NAMES[quality]} {num(y)}<br>{NAMES['retrievals']} {num(x)}"
-        marker = {"color": colour, "size": 13, "symbol": symbol}
-        point = {"mode": "markers", "marker": marker, "name": name, "customdata": [says]}
-        figure.add_scatter(x=[x], y=[y], **point)
-    (x, y), (to_x, to_y) = ends
-    arrow = {"ax": x, "ay": y, "x": to_x, "y": to_y, "axref": "x", "ayref": "y", "text": ""}
-    figure.add_annotation(**arrow, showarrow=True, arrowhead=2, standoff=9, startstandoff=9)
+    ends = table[["retrievals", quality]].to_numpy().tolist()
+    one, each = f"one θ for all, from {short(headroom.theta)}", "the best θ for each question"
+    add_end(figure, one, ends[0], quality, color=theme.BLUE, symbol="circle")
+    add_end(figure, each, ends[1], quality, color=theme.AMBER, symbol="star")
+    add_arrow(figure, *ends)
     figure.update_xaxes(title_text=NAMES["retrievals"], rangemode="tozero")
     figure.update_yaxes(title_text=NAMES[quality])
     title = f"What a better choice of θ could win: {count(headroom.n, 'question')}"
     finished = theme.finish(figure, title, 440, legend=theme.BELOW)
     return add_lines(finished, textwrap.wrap(MEANING, 90))
+
+
+def add_end(
+    figure: go.Figure, name: str, at: tuple[float, float], quality: str, **look: Any
+) -> None:
+    """A point of quality at a cost."""
+    cost, value = at
+    says = f"{name}<br>{NAMES[quality]} {num(value)}<br>{NAMES['retrievals']} {num(cost)}"
+    point = {"x": [cost], "y": [value], "mode": "markers", "name": name}
+    figure.add_scatter(**point, customdata=[says], marker={"size": 13} | look)
+
+
+def add_arrow(figure: go.Figure, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """An arrow from one point to another, short of both."""
+    arrow = {"showarrow": True, "arrowhead": 2, "standoff": 9, "startstandoff": 9, "text": ""}
+    arrow |= {"ax": start[0], "ay": start[1], "axref": "x", "ayref": "y"}
+    figure.add_annotation(x=end[0], y=end[1], **arrow)

@@ -356,10 +356,10 @@ def _add_possible(
     figure: go.Figure, thetas: Sequence[float], low: np.ndarray, high: np.ndarray, **shared: Any
 ) -> None:
     """The band between two rows of values (t,); between two θ as wide as at either of them."""
-    ends = [np.append(np.minimum(low[:-1], low[1:]), low[-1])]
-    ends += [np.append(np.maximum(high[:-1], high[1:]), high[-1])]
-    look = {"mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip"}
-    band = {"fill": "tonexty", "fillcolor": theme.tint(theme.BLUE)}
-    figure.add_scatter(x=thetas, y=ends[0], **look, **shared | {"showlegend": False})
+    below = np.append(np.minimum(low[:-1], low[1:]), low[-1])  # (t,)
+    above = np.append(np.maximum(high[:-1], high[1:]), high[-1])  # (t,)
+    look = {"x": thetas, "mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip"}
+    figure.add_scatter(y=below, **look, **shared | {"showlegend": False})
     name = "possible where stored texts end"
-    figure.add_scatter(x=thetas, y=ends[1], name=name, **look, **band, **shared)
+    look |= {"fill": "tonexty", "fillcolor": theme.tint(theme.BLUE), "name": name}
+    figure.add_scatter(y=above, **look, **shared)

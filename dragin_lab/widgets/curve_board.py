@@ -4,6 +4,7 @@ answer of one question there.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -142,12 +143,8 @@ class CurveBoard(Control):
         shown = mark_theta(self.base, theta, log=self.thetas[0] > 0)
         self.drawing.show(shown)
         self.refresh_still(shown)
-        measured = ", ".join(f"{name} {num(row[name])}" for name in SHOWN)
-        until = f"up to {short(row['until'])}" if row["until"] < float("inf") else "up"
-        self.words.value = f"<p><b>θ from {short(theta)} {until}: {esc(measured)}.</b></p>"
-        threshold = shortest_between(theta, row["until"])
-        method = self.curve.config["method"] | {"threshold": threshold, "label": ""}
-        self.code.value = write_method(restore_method(method, self.curve.nlp))
+        self.words.value = describe_row(row)
+        self.code.value = write_call(self.curve, theta, row["until"])
         self.show_question()
 
     def show_question(self) -> None:
@@ -184,12 +181,26 @@ def write_method(method: Method) -> str:
     return f"dl.method({', '.join([repr(method.name), *given])})"
 
 
+def describe_row(row: dict[str, Any]) -> str:
+    """What a θ costs and gives, as HTML."""
+    measured = ", ".join(f"{name} {num(row[name])}" for name in SHOWN)
+    until = f"up to {short(row['until'])}" if row["until"] < math.inf else "up"
+    return f"<p><b>θ from {short(row['value'])} {until}: {esc(measured)}.</b></p>"
+
+
+def write_call(curve: Curve, theta: float, until: float) -> str:
+    """The call that makes a curve's method at a θ, or at one of fewer digits that is as good."""
+    threshold = shortest_between(theta, until)
+    method = curve.config["method"] | {"threshold": threshold, "label": ""}
+    return write_method(restore_method(method, curve.nlp))
+
+
 def describe_changes(curve: Curve, piece: Piece) -> str:
     """Where a question's episode changes next, below and above a θ, and what changes there."""
     parts = []
     if piece.start > curve.found.lowest:
         parts.append(f"below θ {short(piece.start)} {_describe(curve, piece, -1)}")
-    if piece.stop < float("inf"):
+    if piece.stop < math.inf:
         parts.append(f"from θ {short(piece.stop)} up {_describe(curve, piece, 1)}")
     return "This answer: " + ("; ".join(parts) or "the same at every θ of the curve") + "."
 

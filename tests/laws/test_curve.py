@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,11 @@ from hypothesis import strategies as st
 
 import dragin_lab as dl
 from dragin_lab.catalog.by_name import exchange_settings
+from dragin_lab.errors import SettingError
 from dragin_lab.study.pieces import PIECES
+from dragin_lab.study.whatif import refuse_no_interval
+
+CORPORA = Path(__file__).parents[2] / "corpora"
 
 #: Methods with a θ, in each variant, and triggers of one's own of each unit.
 CURVED = [
@@ -145,3 +150,60 @@ def test_the_table_has_a_row_where_anything_changes() -> None:
     assert any(
         one != other for one, other in pairwise(zip(table["em"], table["tokens"], strict=True))
     )
+
+
+def test_what_a_figure_shows_is_what_the_table_says() -> None:
+    curve = dl.Curve.load(CORPORA / "almanac_curve_dragin.zip")
+    table, drawn = curve.table, [one for one in curve.plot().data if one.customdata is not None]
+    for name, steps in zip(("em", "f1", "retrievals"), drawn, strict=True):
+        assert steps.line.shape == "hv"
+        assert list(steps.x)[:-1] == table["value"].tolist()
+        assert list(steps.y)[:-1] == table[name].tolist()
+    headroom = curve.headroom
+    shown = {one.name: (one.x[0], one.y[0]) for one in headroom.plot().data if one.customdata}
+    assert list(shown.values()) == [
+        (row["retrievals"], row["em"]) for _, row in headroom.table.iterrows()
+    ]
+    other = dl.Curve.load(CORPORA / "almanac_curve_flare.zip")
+    lines = [one for one in curve.frontier(other).data if one.mode == "lines+markers"]
+    for line, rows in zip(lines, (table, other.table), strict=True):
+        for cost, quality in zip(line.x, line.y, strict=True):
+            assert quality == rows.loc[rows["retrievals"] <= cost, "em"].max()
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        (dl.method("wo-rag"), "has no threshold on what is written"),
+        (dl.method("flare-instruct"), "has no threshold on what is written"),
+        (dl.method("fl-rag"), "has no threshold on what is written"),
+    ],
+    ids=str,
+)
+def test_where_no_theta_says_what_is_written_a_curve_is_refused(method: Any, says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        dl.Lab().curve(["Who?"], method, progress=False)
+
+
+def test_what_judges_by_its_own_code_and_what_samples_are_refused() -> None:
+    class Own(dl.Trigger):
+        threshold: float = 0.5
+
+        def judge(self, *given: Any, **options: Any) -> Any:
+            return super().judge(*given, **options)
+
+    own = replace(dl.method("dragin", when="entropy", what="question"), trigger=Own())
+    with pytest.raises(SettingError, match="judges by code of its own"):
+        refuse_no_interval(own, sampled=False)
+    with pytest.raises(SettingError, match="open it with sample=False"):
+        refuse_no_interval(dl.method("dragin"), sampled=True)
+
+
+def test_below_what_is_known_nothing_is_said() -> None:
+    curve = dl.Curve.load(CORPORA / "almanac_curve_dragin.zip")
+    with pytest.raises(SettingError, match=r"θ 0\.05 is below 0\.1, from which up"):
+        curve.at(0.05)
+    few = dl.Lab().curve(["Who directed The Silent Fukain?"], most=2, lowest=0, progress=False)
+    assert len(few.pieces) == 2
+    assert few.lowest == few.pieces["from"].min() > 0
+    assert "1 question reached 2 pieces, so the curve begins at θ" in few.notes[0]
