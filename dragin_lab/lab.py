@@ -36,6 +36,7 @@ from dragin_lab.run.setup import (
     Setup,
     as_method,
     check_arguments,
+    describe_retriever,
     is_engine,
     is_loaded,
     warn_of_almanac,
@@ -138,6 +139,7 @@ class Lab(AbstractContextManager["Lab"]):
         # a cluster brings its own retriever
         if changes.keys() & {"model", "corpus", "retriever", "fields"}:
             opened.pop("retriever", None)
+            opened.pop("retriever_facts", None)
         if "corpus" in changes:
             own = arguments["retriever"]
             arguments |= {"fields": None, "retriever": own if isinstance(own, str) else None}
@@ -226,8 +228,19 @@ class Lab(AbstractContextManager["Lab"]):
             "cache": self.cache,
             "layout": self.layout,
             "day": self._day,
+            "retriever_spec": self.retriever_spec,
+            "retriever_facts": self._retriever_facts if searches else None,
         }
-        return Setup(self.model, retriever, retriever_spec=self.retriever_spec, **own)
+        return Setup(self.model, retriever, **own)
+
+    @property
+    def _retriever_facts(self) -> dict[str, Any] | None:
+        """What a retriever that the lab opened records of itself; None for one of the user's own,
+        which is asked at each question.
+        """
+        if not isinstance(self._given["retriever"], str | None):
+            return None
+        return self._open("retriever_facts", lambda: describe_retriever(self.retriever))
 
     def template(self, method: Method | str, asked: PromptTemplate | None = None) -> PromptTemplate:
         """The prompt in the form that a method answers in: the lab's, else ``asked``, else the

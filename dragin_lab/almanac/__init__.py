@@ -77,6 +77,11 @@ def default_exemplars(form: str = "reasoning") -> tuple[Exemplar, ...]:
     return exemplars(sets[choice("form", form, sets)])[:DEFAULT_EXEMPLARS]
 
 
+def exemplars_by_form() -> dict[str, tuple[Exemplar, ...]]:
+    """What the embedded model brings: ``default_exemplars`` of each form."""
+    return {form: default_exemplars(form) for form in ("reasoning", "search", "self-ask")}
+
+
 def wordings() -> dict[str, tuple[str, ...]]:
     """For each relation the sentences that state it in Almanac's reasoning; {s} the subject, {v}
     the value.

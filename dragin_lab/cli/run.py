@@ -78,7 +78,7 @@ def read_preset(preset: str, asked: Benchmark, model: str | None, method: str) -
         raise click.UsageError(
             f"--preset {preset}: say for which model, as in llama2-7b-chat:{preset}"
         )
-    rule = asked.template.answer_rule
+    rule = str(asked.template.answer_rule)  # of a benchmark it is a name
     return find_preset(chosen, rule, source=source, method=method).settings
 
 

@@ -245,7 +245,7 @@ class PromptTemplate:
         if self.looked is not None:
             return self.looked
         rules = {"layout": self.layout, "answer rule": self.answer_rule}
-        own = {f"{kind} {named(rule)}": rule for kind, rule in rules.items()}
+        own: dict[str, Any] = {f"{kind} {named(rule)}": rule for kind, rule in rules.items()}
         own |= {f"metric {named(metric)}": metric for metric in self.metrics}
         return {label: describe(given) for label, given in own.items() if callable(given)}
 

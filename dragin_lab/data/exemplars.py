@@ -6,23 +6,17 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from dragin_lab.almanac import default_exemplars
 from dragin_lab.checks import Filled, convert_record
-from dragin_lab.core.answers import FORMS
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, user_cache
 from dragin_lab.text import compose, fold_letters
-
-if TYPE_CHECKING:
-    from dragin_lab.core.method import Method
 
 #: Examples in a prompt of each benchmark (reference-behaviour §6, "Data").
 SHOTS = {"2wikimultihopqa": 6, "hotpotqa": 8, "strategyqa": 6, "iirc": 8}
@@ -136,45 +130,3 @@ def say_among(ids: Sequence[object]) -> str:
     """That these questions stand among the worked examples, in a line."""
     are = "question is" if len(ids) == 1 else "questions are"
     return f"{len(ids)} {are} among the worked examples, with the answer"
-
-
-def default_template(lm: Any, method: Method | None = None) -> PromptTemplate:
-    """The default prompt of a model: the embedded model has its own exemplars, any other only those
-    a method needs.
-
-    ``self-ask`` and ``flare-instruct`` need examples of their form of answer, which are in
-    ``exemplars.OWN_SETS``.
-    """
-    form = "reasoning" if method is None else method.trigger.form
-    if FORMS[form].task:
-        return PromptTemplate(form=form)
-    if lm.embedded:
-        return PromptTemplate(default_exemplars(form), form=form, chosen="Almanac's default set")
-    if form not in SHOWN_FORMS:
-        return PromptTemplate()
-    return replace(load_template(form), chosen=f"the package's own set for {form}")
-
-
-def template_for(method: Method, lm: Any, prompt: PromptTemplate | None = None) -> PromptTemplate:
-    """``prompt`` in the form in which a method answers; None takes the model's default.
-
-    Exemplars that do not show the form are completed: for search calls, examples of them come
-    first, as in the FLARE paper's Prompt D.3; exemplars without follow-up questions are replaced by
-    the default's.
-    """
-    default = default_template(lm, method)
-    if prompt is None:
-        return default
-    if FORMS[method.trigger.form].shown(prompt.exemplars):
-        return replace(prompt, form=method.trigger.form)
-    exemplars, chosen = prompt.exemplars, prompt.chosen
-    if not default.preamble or not exemplars:
-        exemplars, chosen = default.exemplars, default.chosen
-    return replace(
-        prompt,
-        form=method.trigger.form,
-        exemplars=exemplars,
-        chosen=chosen,
-        preamble=default.preamble + prompt.preamble,
-        instruction=default.instruction + prompt.instruction,
-    )

@@ -1,19 +1,16 @@
-"""The interface of an engine, drafts that are asked of it side by side, a draft as a stream, and
-a model's probe.
-"""
+"""The interface of an engine, drafts that are asked of it side by side, and a draft as a stream."""
 
 from __future__ import annotations
 
 import contextvars
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
-from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,13 +18,12 @@ from dragin_lab.checks import instance
 from dragin_lab.checks import text as as_text
 from dragin_lab.core.episode import Tokenizer, Write
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.trace.frames import probe_distance
 from dragin_lab.trace.trace import Draft, Prompt
 
-IDS = 8  # tokens that are read
-ENTRIES, PROJECTIONS = 16, 4  # of the vocabulary after each of them
-NOISE = 16.0  # times what a device that does not repeat itself differs from itself
-_FLOOR = -1e4  # nats of a token that a model forbids
+if TYPE_CHECKING:
+    from dragin_lab.core.prompts import Exemplar
+    from dragin_lab.engines.identity import Probed
+
 BESIDE = 8  # prompts that one text is scored after at once
 #: Called with the draft so far after each of its tokens.
 OnToken = Callable[[Draft], None]
@@ -43,9 +39,9 @@ class Engine:
         context_window: in tokens; None: it has no limit. has_entropy: whether ``entropy`` is
             measured; it is NaN otherwise. has_attention: whether drafts have ``received`` and
             ``rows``; ``has_hidden``: whether they have ``states``. sample: whether it draws its
-            tokens; its drafts are then never cached. embedded: whether it is the package's own
-            model. parts: names of prompt spans that are read separately, so that they are read only
-            once.
+            tokens; its drafts are then never cached. exemplars: the worked examples that it
+            brings, by the form of answers; only the package's own model has them. parts: names of
+            prompt spans that are read separately, so that they are read only once.
     """
 
     name: str = "engine"
@@ -55,7 +51,7 @@ class Engine:
     has_attention: bool = False
     has_hidden: bool = False
     sample: bool = False
-    embedded: bool = False
+    exemplars: Mapping[str, tuple[Exemplar, ...]] = {}
     parts: tuple[str, ...] = ()
     device: Any = "cpu"  # where tokens are drawn
     probed: Probed | None = None  # what it computed when ``provenance`` was last asked
@@ -254,20 +250,6 @@ class Batch:
         self._writing.clear()
 
 
-@contextmanager
-def restoring(restore: Callable[[], None]) -> Iterator[None]:
-    """Call ``restore`` at the end of the block; twice, as an interrupt may land in the first
-    call.
-    """
-    try:
-        try:
-            yield
-        finally:
-            restore()
-    finally:
-        restore()
-
-
 class _ClosedError(BaseException):
     """Raised in the writing thread after the stream was closed."""
 
@@ -315,68 +297,3 @@ def stream_draft(
         if thread.is_alive():
             thread.join()
     return written.result()
-
-
-# -- what a model computes -------------------------------------------------------------------------
-#  Another thread count or instruction set moves log-probabilities by 3e-5 nats on SmolLM2, which
-# flips thousands of rounded digits: two probes are compared with a tolerance, and a hash of one
-# would tell nothing.
-
-
-def probe_ids(vocabulary: int) -> list[int]:
-    """The ids that every model of this vocabulary reads."""
-    return [(7919 * n + 11) % vocabulary for n in range(1, IDS + 1)]
-
-
-def reduce_logits(logits: np.ndarray) -> np.ndarray:
-    """160 numbers, float32, in nats: 16 log-probabilities and 4 random sums of all, after each of
-    the 8 ids.
-
-    ``logits`` (8, V). Each sum is of the log-probabilities with random signs, over the square root
-    of V.
-    """
-    logits = logits.astype(np.float64)  # (8, V)
-    high = logits.max(-1, keepdims=True)  # (8, 1)
-    logprobs = logits - high - np.log(np.exp(logits - high).sum(-1, keepdims=True))  # (8, V)
-    logprobs = np.maximum(logprobs, _FLOOR)
-    size = logprobs.shape[1]
-    entries = logprobs[:, np.arange(ENTRIES) * (size - 1) // (ENTRIES - 1)]  # (8, 16)
-    sums = logprobs @ _signs(size).T / np.sqrt(size)  # (8, 4)
-    return np.concatenate([entries, sums], axis=1).ravel().astype(np.float32)  # (160,)
-
-
-@cache
-def _signs(size: int) -> np.ndarray:
-    """(4, V) of 1 and -1, by whole numbers alone, so that they are the same everywhere."""
-    places = np.arange(1, PROJECTIONS * size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    places ^= places >> np.uint64(29)
-    places *= np.uint64(0xBF58476D1CE4E5B9)
-    return np.where(places >> np.uint64(63), 1.0, -1.0).reshape(PROJECTIONS, size)
-
-
-def write_probe(probe: np.ndarray) -> list[float]:
-    """As it is recorded: to a millionth, far below the tolerance."""
-    return [round(float(number), 6) for number in probe]
-
-
-class Probed:
-    """What a model of this process computes, and whether that is what it computed before.
-
-    Within a process equal bits are the same model; where two probes at the beginning differ, as on
-    a device that sums in no fixed order, what differs by less than ``NOISE`` times that.
-    """
-
-    def __init__(self, first: np.ndarray, second: np.ndarray) -> None:
-        self.probe = first
-        self.within = NOISE * probe_distance(first, second)
-
-    def changed(self, probe: np.ndarray) -> bool:
-        """Whether it is another model now; the probe is then that of the new one."""
-        if self.is_of(probe):
-            return False
-        self.probe = probe
-        return True
-
-    def is_of(self, probe: np.ndarray) -> bool:
-        """Whether the model as it is now computes this probe."""
-        return probe_distance(self.probe, probe) <= self.within

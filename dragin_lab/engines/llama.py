@@ -21,18 +21,15 @@ from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.check import TEXTS, Check, apply_checks
-from dragin_lab.engines.engine import (
-    Batch,
-    DraftResult,
-    Engine,
-    OnToken,
+from dragin_lab.engines.engine import Batch, DraftResult, Engine, OnToken
+from dragin_lab.engines.identity import (
     Probed,
+    hash_weights,
     probe_ids,
     reduce_logits,
     write_probe,
 )
 from dragin_lab.engines.llama_context import LlamaContext
-from dragin_lab.engines.sources import hash_weights
 from dragin_lab.engines.tap import choose_captured, choose_heads, choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.writing import PARTS, Writing, find_ends, measure_logits

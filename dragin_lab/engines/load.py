@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import AutoConfig
 
-from dragin_lab.almanac import embedded_model_path
+from dragin_lab.almanac import embedded_model_path, exemplars_by_form
 from dragin_lab.checks import choice, is_embedded, refuse_password, shown
 from dragin_lab.engines.arguments import choose_device
 from dragin_lab.engines.llama import LlamaModel
@@ -101,7 +101,7 @@ def _open_llama(source: Any, loading: dict[str, Any]) -> LlamaModel:
     with suppress(OSError, ValueError), silence_library():  # there may be a tokenizer alone
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     lm = LlamaModel(file, load_tokenizer(folder), config, **loading)
-    lm.embedded = is_embedded(tokenizer)
+    lm.exemplars = exemplars_by_form() if is_embedded(tokenizer) else {}
     print(printable(repr(lm)), file=sys.stderr, flush=True)
     return lm
 
@@ -115,7 +115,7 @@ def _connect(address: str, loading: dict[str, Any]) -> ServerModel:
     server = ModelServer(address.rstrip("/").removesuffix("/v1"), loading.pop("timeout", 120.0))
     folder = _find_tokenizer(tokenizer)
     lm = ServerModel(server, load_tokenizer(folder), str(folder), **loading)
-    lm.embedded = is_embedded(tokenizer)
+    lm.exemplars = exemplars_by_form() if is_embedded(tokenizer) else {}
     return lm
 
 

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +23,6 @@ from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -38,6 +36,7 @@ from transformers.utils import logging as hf_logging
 
 from dragin_lab.engines.arguments import FINDING, refuse_argument
 from dragin_lab.engines.arguments import choose_device as choose_device
+from dragin_lab.engines.identity import hash_weights, is_bitsandbytes
 from dragin_lab.engines.names import find_source, refuse_adapter, refuse_unreachable
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import DraginLabError, MissingPackageError, ModelError
@@ -331,83 +330,6 @@ def weight_files(name: str, folder: Path | None, given: Mapping[str, Any] = EMPT
     return next((files for pattern in _WEIGHTS if (files := sorted(folder.glob(pattern)))), [])
 
 
-def hash_weights(model: Any, files: list[Path]) -> str:
-    """SHA-256 (hex) over the weight files in order of name, or over the state dict of a model
-    that has none.
-    """
-    digest = hashlib.sha256()
-    if files:
-        for path in files:
-            with path.open("rb") as file:
-                hashlib.file_digest(file, lambda: digest)
-        return digest.hexdigest()
-    state = model.state_dict()
-    if any(isinstance(value, Tensor) and value.is_meta for value in state.values()):  # offloaded
-        from accelerate.utils.modeling import get_state_dict_offloaded_model
-
-        state = get_state_dict_offloaded_model(model)
-    for key, value in sorted(state.items()):
-        _hash_value(digest, key, value)
-    return digest.hexdigest()
-
-
-def _hash_value(digest: Any, key: str, value: Any) -> None:
-    """Add a value of a state dict: a tensor, packed ones, or what a module keeps beside them."""
-    if isinstance(value, Tensor):
-        digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
-        for plain in list_plain(value):
-            bits = plain.detach().cpu().contiguous().flatten().view(torch.uint8)
-            digest.update(bits.numpy().tobytes())
-    elif isinstance(value, Mapping):
-        for name, one in value.items():
-            _hash_value(digest, f"{key}.{name}", one)
-    elif isinstance(value, tuple | list):
-        for place, one in enumerate(value):
-            _hash_value(digest, f"{key}.{place}", one)
-    else:
-        digest.update(f"{key} {type(value).__qualname__}".encode() + pickle.dumps(value))
-
-
-def list_plain(tensor: Tensor) -> Iterator[Tensor]:
-    """The strided tensors that a tensor is stored in: itself, or those of a subclass (torchao,
-    quanto), a sparse or a quantized one.
-    """
-    layout = str(tensor.layout)
-    if hasattr(tensor, "__tensor_flatten__"):
-        for name in tensor.__tensor_flatten__()[0]:
-            yield from list_plain(getattr(tensor, name))
-    elif tensor.is_quantized:
-        yield tensor.dequantize()
-    elif layout == "torch.sparse_coo":
-        joined = tensor.detach().coalesce()
-        yield from (joined.indices(), joined.values())
-    elif layout in ("torch.sparse_csr", "torch.sparse_bsr"):
-        yield from (tensor.crow_indices(), tensor.col_indices(), tensor.values())
-    elif layout in ("torch.sparse_csc", "torch.sparse_bsc"):
-        yield from (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
-    elif layout == "torch.strided":
-        yield tensor
-    else:
-        yield tensor.to_dense()
-
-
-def is_quantized(tensor: Tensor) -> bool:
-    """Whether a weight is stored in whole numbers or in numbers of 8 bits."""
-    if hasattr(tensor, "__tensor_flatten__"):
-        inner = tensor.__tensor_flatten__()[0]
-        return any(is_quantized(getattr(tensor, name)) for name in inner)
-    small = not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 2
-    return tensor.is_quantized or small
-
-
-def is_plain(model: torch.nn.Module) -> bool:
-    """Whether all weights are strided tensors of torch's own, which inference mode takes."""
-    return not any(
-        hasattr(weight, "__tensor_flatten__") or weight.layout != torch.strided
-        for weight in model.parameters()
-    )
-
-
 def unwrap_model(model: Any) -> Any:
     """The causal language model inside a compiled one, or one with adapters (peft).
 
@@ -442,51 +364,11 @@ def unwrap_model(model: Any) -> Any:
     return model
 
 
-def stamp_model(model: torch.nn.Module) -> str:
-    """A hash (hex) that changes with a model's weights, for what a probe does not read, such as
-    rare embeddings.
-
-    Of weights that are offloaded nothing is seen: they are other tensors at each forward.
-    """
-    digest, firsts = hashlib.sha256(), []
-    offloaded = any(parameter.is_meta for parameter in model.parameters())
-    weights = [] if offloaded else [*model.parameters(), *model.buffers()]
-    with torch.inference_mode(False), torch.no_grad():
-        for tensor in chain.from_iterable(map(list_plain, weights)):
-            written = 0 if tensor.is_inference() else tensor._version
-            digest.update(f"{tensor.data_ptr()} {written} ".encode())
-            if tensor.device.type == "cpu" and tensor.numel():
-                firsts.append(tensor.detach().flatten()[:1].float())
-    digest.update(torch.cat(firsts).numpy().tobytes() if firsts else b"")
-    return digest.hexdigest()
-
-
 def find_device(model: Any) -> torch.device:
     """The device that a model takes its ids on."""
     hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
     runs_on = getattr(hook, "execution_device", None)
     return torch.device(model.device if runs_on is None else runs_on)
-
-
-def is_bitsandbytes(model: Any) -> bool:
-    """Whether bitsandbytes has quantized it, which also says on which device it is."""
-    return name_quantization(model) == "bitsandbytes"
-
-
-def name_quantization(model: Any) -> str:
-    """The method that transformers quantized a model with; "" for none."""
-    method = getattr(getattr(model.config, "quantization_config", None), "quant_method", None)
-    return str(getattr(method, "value", method) or "")
-
-
-def describe_devices(model: Any, device: torch.device) -> str:
-    """The devices of the weights, and their quantization if any."""
-    spread = getattr(model, "hf_device_map", None)
-    devices = (
-        ", ".join(sorted({str(place) for place in spread.values()})) if spread else str(device)
-    )
-    quantized = name_quantization(model)
-    return f"{devices} ({quantized})" if quantized else devices
 
 
 def read_rotary_switch(config: Any) -> int | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any
@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 
 from dragin_lab.checks import several, shown
-from dragin_lab.engines.engine import restoring
 from dragin_lab.errors import ModelError
 
 #: By module: the tap that listens to it now.
@@ -143,6 +142,20 @@ def attention_layers(model: nn.Module) -> tuple[dict[int, nn.Module], bool]:
             layers.setdefault(max(index, *found) if index < 0 else index, module)
     shared = any(len(found) > 1 for found in places.values())
     return dict(sorted(layers.items())), shared
+
+
+@contextmanager
+def restoring(restore: Callable[[], None]) -> Iterator[None]:
+    """Call ``restore`` at the end of the block; twice, as an interrupt may land in the first
+    call.
+    """
+    try:
+        try:
+            yield
+        finally:
+            restore()
+    finally:
+        restore()
 
 
 class Tap:

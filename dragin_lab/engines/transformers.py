@@ -19,24 +19,27 @@ import numpy as np
 import torch
 import transformers
 
-from dragin_lab.almanac import embedded_model_path
+from dragin_lab.almanac import embedded_model_path, exemplars_by_form
 from dragin_lab.checks import EMBEDDED, count, is_embedded, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import sources
 from dragin_lab.engines.arguments import settle_device, settle_dtype, settle_quantization
 from dragin_lab.engines.check import Check, apply_checks, run_checks
-from dragin_lab.engines.engine import (
-    Engine,
-    OnToken,
+from dragin_lab.engines.engine import Engine, OnToken
+from dragin_lab.engines.generating import read_prompts, score_texts, write_texts
+from dragin_lab.engines.identity import (
     Probed,
+    describe_devices,
+    hash_weights,
+    is_plain,
+    name_quantization,
     probe_ids,
     reduce_logits,
-    restoring,
+    stamp_model,
     write_probe,
 )
-from dragin_lab.engines.generating import read_prompts, score_texts, write_texts
 from dragin_lab.engines.names import find_gguf, find_source
-from dragin_lab.engines.tap import Tap, choose_layer, describe_layer, exactly
+from dragin_lab.engines.tap import Tap, choose_layer, describe_layer, exactly, restoring
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.waves import Waves, out_of_memory
 from dragin_lab.engines.writing import (
@@ -215,7 +218,8 @@ class LanguageModel(Engine):
             files=[file] if file else sources.weight_files(name, folder, given),
             check=check,
         )
-        loaded.embedded, loaded._hash = bool(title), digest
+        loaded.exemplars = exemplars_by_form() if title else {}
+        loaded._hash = digest
         return loaded
 
     def check(self) -> list[Check]:
@@ -261,7 +265,7 @@ class LanguageModel(Engine):
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Reserve the model for this thread, in eval mode and without gradients."""
-        ungraded = torch.inference_mode if sources.is_plain(self.model) else torch.no_grad
+        ungraded = torch.inference_mode if is_plain(self.model) else torch.no_grad
         with self.lock, ungraded():
             training, before = (
                 [module for module in self.model.modules() if module.training],
@@ -427,7 +431,7 @@ class LanguageModel(Engine):
         weights hashed anew.
         """
         with self.in_use():
-            probe, stamp = self.probe(), sources.stamp_model(self.model)
+            probe, stamp = self.probe(), stamp_model(self.model)
             if self.probed is None:
                 self.probed, self._stamp = Probed(probe, self.probe()), stamp
             elif self.probed.changed(probe) or stamp != self._stamp:
@@ -442,19 +446,19 @@ class LanguageModel(Engine):
                 )
                 self.prefixes.clear()
         if not self._hash:
-            self._hash = sources.hash_weights(self.model, self._files)
+            self._hash = hash_weights(self.model, self._files)
         if not any(own == stamp and met is self.probed.probe for own, met, _ in self._met):
             self._met.append((stamp, self.probed.probe, self._hash))
         return self.describe() | {"probe": write_probe(self.probed.probe)}
 
     def describe(self) -> dict[str, Any]:
-        quantization = sources.name_quantization(self.model)
+        quantization = name_quantization(self.model)
         return {
             "model": self.name,
             "architecture": type(self.model).__name__,
             "weights_sha256": self._hash,
             "dtype": str(self.model.dtype).removeprefix("torch."),
-            "device": sources.describe_devices(self.model, self.device),
+            "device": describe_devices(self.model, self.device),
             "attention": self.model.config._attn_implementation,
             "layer": self.layer,
             "layer_chosen": self.layer_chosen,

@@ -273,6 +273,7 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
 
     from dragin_lab.almanac import embedded_model_path
     from dragin_lab.engines import sources
+    from dragin_lab.engines.identity import hash_weights
     from dragin_lab.engines.names import find_source, refuse_adapter
 
     library, where = _import("sentence_transformers"), str(sources.choose_device(device))
@@ -289,9 +290,7 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
         if whole and "sgpt" not in name.lower():
             opened = library.SentenceTransformer(source, device=where, trust_remote_code=False)
             pooling = f"sentence-transformers {version('sentence-transformers')}"
-            return Encoder(
-                name, opened, weights_sha256=sources.hash_weights(opened, []), pooling=pooling
-            )
+            return Encoder(name, opened, weights_sha256=hash_weights(opened, []), pooling=pooling)
         # Read once for what is missing: sentence-transformers fills what the files lack at random.
         sources.load_weights(AutoModel, source, device_map="meta")
         modules = _import("sentence_transformers.sentence_transformer.modules")
@@ -305,7 +304,7 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
         pooled = modules.Pooling(words.get_embedding_dimension(), "weightedmean")
         opened = library.SentenceTransformer(modules=[words, pooled], device=where)
         digest, brackets = (
-            sources.hash_weights(opened, sources.weight_files(source, folder)),
+            hash_weights(opened, sources.weight_files(source, folder)),
             "nli" not in name.lower(),
         )
         return Encoder(

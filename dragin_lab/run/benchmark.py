@@ -291,7 +291,7 @@ def run_config(
     searched = describe_retriever(retriever)
     if index := getattr(retriever, "described", ""):
         given[f"retriever {retriever.name}"] = index
-        searched = {**searched, "defined": digest(index)}
+        searched = {**(searched or {}), "defined": digest(index)}
         not_known.append(f"retriever {retriever.name}: what its index holds is not known")
     # A cluster's workers name all libraries that they compute with; the process that writes may
     # have others.

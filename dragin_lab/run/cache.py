@@ -21,11 +21,12 @@ import numpy as np
 from dragin_lab.checks import shown
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import DraginLabError, SettingError
-from dragin_lab.trace.frames import probe_distance
+from dragin_lab.trace.records import probe_distance
 from dragin_lab.trace.trace import Draft
 
 if TYPE_CHECKING:
-    from dragin_lab.engines.engine import Engine, OnToken, Probed
+    from dragin_lab.engines.engine import Engine, OnToken
+    from dragin_lab.engines.identity import Probed
 
 
 @dataclass

@@ -18,7 +18,7 @@ import os
 import socket
 import sys
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.metadata import version
@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from dragin_lab.checks import count, instance, number, refuse_password, text
 from dragin_lab.core.method import Method
+from dragin_lab.core.prompts import Exemplar
 from dragin_lab.errors import (
     MissingPackageError,
     RunError,
@@ -120,7 +121,7 @@ class WorkerReport(NamedTuple):
 
     worker: str
     recorded: dict[str, Any]  # library, model, retriever; the same for all workers
-    embedded: bool
+    exemplars: Mapping[str, tuple[Exemplar, ...]]
     model: str
     retriever: str
 
@@ -162,7 +163,7 @@ class Worker:
             "model": model,
             "retriever": describe_retriever(retriever),
         }
-        return WorkerReport(worker, recorded, lm.embedded, repr(lm), repr(retriever))
+        return WorkerReport(worker, recorded, lm.exemplars, repr(lm), repr(retriever))
 
     def answer(
         self,
@@ -255,8 +256,8 @@ class Cluster(AbstractContextManager["Cluster"]):
         return self._first
 
     @property
-    def embedded(self) -> bool:
-        return self.report.embedded
+    def exemplars(self) -> Mapping[str, tuple[Exemplar, ...]]:
+        return self.report.exemplars
 
     @property
     def retriever(self) -> WorkersRetriever:

@@ -19,7 +19,7 @@ from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.engines.engine import stream_draft
 from dragin_lab.errors import SettingError, describe_error, explain
-from dragin_lab.run.setup import Setup, describe_retriever
+from dragin_lab.run.setup import Setup
 from dragin_lab.text import printable
 from dragin_lab.trace.trace import Decision, Draft, Passage, Question, Step, Trace
 from dragin_lab.warning import warn
@@ -48,13 +48,9 @@ class Running:
         the episode.
         """
         asked, recorded = self.trace.question, self.trace.provenance
-        drawn = [
-            recorded["seed"],
-            asked.id,
-            asked.text,
-            recorded.get("draw", 0),
-            len(self.trace.continuations),
-        ]
+        written = sum(len(step.texts) for step in self.trace.steps)
+        place = written + (self.trace.extraction is not None)
+        drawn = [recorded["seed"], asked.id, asked.text, recorded.get("draw", 0), place]
         return int.from_bytes(sha256(json.dumps(drawn).encode()).digest()[:4])
 
     def send(self, answer: Any) -> None:
@@ -101,7 +97,7 @@ def open_episode(
     provenance = model.provenance() | {
         "dragin_lab": __version__,
         "context_window": model.context_window,
-        "retriever": describe_retriever(setup.retriever_for(method)),
+        "retriever": setup.describe_retriever(method),
         "seed": setup.seed,
         "template": template.settings,
     }

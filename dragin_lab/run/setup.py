@@ -15,10 +15,11 @@ from dragin_lab import __version__
 from dragin_lab.catalog.by_name import exchange_settings
 from dragin_lab.catalog.by_name import method as make_method
 from dragin_lab.checks import EMBEDDED, choice, is_embedded, refuse_password, shown
+from dragin_lab.core.answers import FORMS
 from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import METHODS, Method
 from dragin_lab.core.prompts import LAYOUTS, PromptTemplate
-from dragin_lab.data.exemplars import template_for
+from dragin_lab.data.exemplars import SHOWN_FORMS, load_template
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.cache import Cache, cached
@@ -43,6 +44,8 @@ class Setup:
     day: str = ""
     # the name that the retriever was asked for by, such as "bm25"
     retriever_spec: str | None = None
+    # what the package's own retriever recorded of itself when it was opened; None: it is asked
+    retriever_facts: Mapping[str, Any] | None = None
 
     @property
     def elsewhere(self) -> bool:
@@ -70,6 +73,63 @@ class Setup:
     def retriever_for(self, method: Method) -> Retriever | None:
         """The retriever where the method searches at all; else None."""
         return self.retriever if method.retrieves else None
+
+    def describe_retriever(self, method: Method) -> dict[str, Any] | None:
+        """What the retriever records of itself where the method searches at all; else None.
+
+        One of the user's own is asked anew: it may have changed.
+        """
+        if method.retrieves and self.retriever_facts is not None:
+            return dict(self.retriever_facts)
+        return describe_retriever(self.retriever_for(method))
+
+
+# -- the prompt of a model -------------------------------------------------------------------------
+
+
+def default_template(lm: Any, method: Method | None = None) -> PromptTemplate:
+    """The default prompt of a model: the embedded model has its own exemplars, any other only those
+    a method needs.
+
+    ``self-ask`` and ``flare-instruct`` need examples of their form of answer, which are in
+    ``exemplars.OWN_SETS``.
+    """
+    form = "reasoning" if method is None else method.trigger.form
+    if FORMS[form].task:
+        return PromptTemplate(form=form)
+    if lm.exemplars:
+        return PromptTemplate(lm.exemplars[form], form=form, chosen="Almanac's default set")
+    if form not in SHOWN_FORMS:
+        return PromptTemplate()
+    return replace(load_template(form), chosen=f"the package's own set for {form}")
+
+
+def template_for(method: Method, lm: Any, prompt: PromptTemplate | None = None) -> PromptTemplate:
+    """``prompt`` in the form in which a method answers; None takes the model's default.
+
+    Exemplars that do not show the form are completed: for search calls, examples of them come
+    first, as in the FLARE paper's Prompt D.3; exemplars without follow-up questions are replaced by
+    the default's.
+    """
+    default = default_template(lm, method)
+    if prompt is None:
+        return default
+    if FORMS[method.trigger.form].shown(prompt.exemplars):
+        return replace(prompt, form=method.trigger.form)
+    exemplars, chosen = prompt.exemplars, prompt.chosen
+    if not default.preamble or not exemplars:
+        exemplars, chosen = default.exemplars, default.chosen
+    return replace(
+        prompt,
+        form=method.trigger.form,
+        exemplars=exemplars,
+        chosen=chosen,
+        preamble=default.preamble + prompt.preamble,
+        instruction=default.instruction + prompt.instruction,
+    )
+
+
+# -- who makes setups ------------------------------------------------------------------------------
 
 
 @runtime_checkable
@@ -181,7 +241,7 @@ def check_arguments(
 def warn_of_almanac(model: Any, retriever: Any) -> None:
     """Warn of a model that is not Almanac's over Almanac's passages, which nobody named."""
     named = getattr(model, "recipe", None) is not None and model.recipe.corpus is not None
-    if not (named or model.embedded) and retriever.provenance().get("corpus") == EMBEDDED:
+    if not (named or model.exemplars) and retriever.provenance().get("corpus") == EMBEDDED:
         warn(
             f"{getattr(model, 'name', 'the model')} SEARCHES AN INVENTED WORLD: no passages were"
             " given, so it searches Almanac's; give your own as corpus (--corpus), or 'almanac'"

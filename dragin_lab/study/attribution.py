@@ -286,7 +286,11 @@ class Attribution:
         rows: dict[Place, dict[str, Any]] = {}
         for place, number in self.numbers.items():
             passage = passage_at(self.trace, place)
-            row = {"retrieval": place[0] + 1, "number": number, "rank": place[1] + 1}
+            row: dict[str, Any] = {
+                "retrieval": place[0] + 1,
+                "number": number,
+                "rank": place[1] + 1,
+            }
             row |= {"id": passage.id, "title": passage.title, "text": passage.text}
             row |= {"words": "", "nats": 0.0, "in view": False}
             rows.setdefault((place[0], number), row)

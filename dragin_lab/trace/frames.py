@@ -10,7 +10,7 @@ import numpy as np
 
 from dragin_lab.checks import shown
 from dragin_lab.trace.draft import Draft, common, saved_fields
-from dragin_lab.trace.records import Step, Words
+from dragin_lab.trace.records import Step, Words, probe_distance, probe_tolerance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -264,21 +264,6 @@ def _compare_probes(where: str, a: dict[str, Any], b: dict[str, Any]) -> Iterato
             yield _Difference(
                 f"{where}: the models compute other numbers, up to {apart:.3g} nats apart"
             )
-
-
-def probe_distance(one: Any, other: Any) -> float:
-    """The largest difference of two probes (``engines.engine``), in nats; infinite where they
-    are not of one kind.
-    """
-    a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
-    return float(np.abs(a - b).max(initial=0.0)) if a.shape == b.shape else float("inf")
-
-
-def probe_tolerance(dtype: str) -> float:
-    """Nats within which the probes of two processes or machines are of one model, by the name of
-    its dtype.
-    """
-    return 5e-2 if dtype.removeprefix("torch.") in ("float16", "bfloat16") else 1e-3
 
 
 def _show_around(text: str, place: int) -> str:

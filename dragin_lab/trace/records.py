@@ -332,3 +332,21 @@ class Attributed:
     effects: tuple[tuple[int, float], ...] = ()
     # ids or titles of the passages that the question needs, where they are labelled
     gold: tuple[str, ...] = ()
+
+
+# -- the probe of a model --------------------------------------------------------------------------
+
+
+def probe_distance(one: Any, other: Any) -> float:
+    """The largest difference of two probes (``engines.identity``), in nats; infinite where they
+    are not of one kind.
+    """
+    a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    return float(np.abs(a - b).max(initial=0.0)) if a.shape == b.shape else float("inf")
+
+
+def probe_tolerance(dtype: str) -> float:
+    """Nats within which the probes of two processes or machines are of one model, by the name of
+    its dtype.
+    """
+    return 5e-2 if dtype.removeprefix("torch.") in ("float16", "bfloat16") else 1e-3

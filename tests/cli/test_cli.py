@@ -261,7 +261,7 @@ def test_warnings_of_libraries_are_for_debugging(
 ) -> None:
     import warnings
 
-    from dragin_lab.data import exemplars as templates
+    from dragin_lab.run import setup as templates
 
     given = templates.default_template
 

@@ -9,7 +9,7 @@ import dragin_lab as dl
 from dragin_lab.core.answers import CALL_OPENS
 from dragin_lab.core.episode import Bias, Write
 from dragin_lab.data.datasets import demo_questions
-from dragin_lab.data.exemplars import default_template
+from dragin_lab.run.setup import default_template
 
 
 def test_a_forbidden_call_is_not_opened_and_a_bonus_opens_one() -> None:

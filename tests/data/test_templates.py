@@ -11,7 +11,7 @@ import pytest
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab.almanac import default_exemplars
+from dragin_lab.almanac import default_exemplars, exemplars_by_form
 from dragin_lab.core.answers import ANSWER_PHRASE, FORMS, extract_answer
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
@@ -19,12 +19,11 @@ from dragin_lab.data.exemplars import (
     SHOTS,
     SHOWN_FORMS,
     among_exemplars,
-    default_template,
     load_exemplars,
     load_template,
-    template_for,
 )
 from dragin_lab.errors import SettingError
+from dragin_lab.run.setup import default_template, template_for
 
 SKY = Exemplar("Is the sky blue?", "It is.", "yes")
 CALL = Exemplar("Who made Ma?", "Ma is by [Search(maker of Ma)] Bo.", "Bo")
@@ -39,7 +38,7 @@ PLAIN, INSTRUCT, ASK = dl.method("dragin"), dl.method("flare-instruct"), dl.meth
 
 def model(embedded: bool = False) -> ScriptedModel:
     lm = ScriptedModel([Say(" So the answer is Bo.\nHe")])
-    lm.embedded = embedded
+    lm.exemplars = exemplars_by_form() if embedded else {}
     return lm
 
 

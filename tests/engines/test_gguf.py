@@ -18,7 +18,7 @@ from lm_tiny import refused
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.engines import llama_context, sources
+from dragin_lab.engines import identity, llama_context, sources
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import MissingPackageError
 from dragin_lab.trace.trace import Prompt
@@ -65,7 +65,7 @@ def test_a_gguf_file_is_the_model_it_was_made_from(source: LanguageModel, file: 
     facts = lm.provenance()
     assert (facts["model"], facts["weights_sha256"]) == (
         "tiny.gguf",
-        sources.hash_weights(None, [file]),
+        identity.hash_weights(None, [file]),
     )
 
 

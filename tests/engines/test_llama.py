@@ -28,8 +28,8 @@ from dragin_lab.core.episode import Bias, NextExample, Write
 from dragin_lab.core.method import METHODS
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.engine import stream_draft
+from dragin_lab.engines.identity import hash_weights
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.engines.sources import hash_weights
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.trace.trace import Draft, Prompt

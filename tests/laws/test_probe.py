@@ -18,7 +18,7 @@ import torch
 
 import dragin_lab as dl
 from dragin_lab.almanac import embedded_model_path
-from dragin_lab.trace.frames import probe_distance, probe_tolerance
+from dragin_lab.trace.records import probe_distance, probe_tolerance
 
 EXEMPLARS = dl.almanac.exemplars("2wikimultihopqa")[:2]
 QUESTION = "In which town was the director of The Ashen Rooftop born?"

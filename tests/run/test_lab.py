@@ -250,3 +250,26 @@ def test_samples_of_one_question_differ_and_are_drawn_again() -> None:
     assert [trace.text for trace in lab.ask_many(asked, "wo-rag", max_new_tokens=16)] == texts
     assert lab.ask(ASKED_OF_ALMANAC, "wo-rag", max_new_tokens=16).text == texts[0]
     assert lab.ask("Who directed The Ashen Rooftop?", "wo-rag", max_new_tokens=16).text != texts[0]
+
+
+def test_a_retriever_that_the_lab_opened_is_asked_once_what_it_is_and_ones_own_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lab, asked = dl.Lab(AnsweringModel(), "almanac"), []
+    kind = type(lab.retriever)
+    facts = kind.provenance
+    monkeypatch.setattr(kind, "provenance", lambda self: asked.append(self) or facts(self))
+    first, second = (lab.ask("Who made thing 1?", "sr-rag") for _ in range(2))
+    assert first.provenance["retriever"] == second.provenance["retriever"] == facts(lab.retriever)
+    assert len(asked) == 1
+    assert lab.ask("Who made thing 1?", "wo-rag").provenance["retriever"] is None
+
+    class Growing(ScriptedRetriever):
+        def provenance(self) -> dict[str, Any]:
+            return {"kind": "mine", "asked": len(self.queries)}
+
+    own = lab.replace(retriever=Growing())
+    traces = [own.ask("Who made thing 1?", "sr-rag") for _ in range(2)]
+    assert [trace.provenance["retriever"]["asked"] for trace in traces] == [0, 1]
+    back = own.replace(retriever="bm25", corpus="almanac").ask("Who made thing 1?", "sr-rag")
+    assert back.provenance["retriever"]["kind"] == "bm25"
