@@ -5,17 +5,15 @@ places, and how much each of them carries.
 from __future__ import annotations
 
 import ast
-import functools
 import graphlib
 import subprocess
 import sys
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
 import dragin_lab
-from tools import stub
+from tools import stub, ways
 
 PACKAGE = Path(dragin_lab.__file__).parent
 HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly", "ipywidgets"}
@@ -283,43 +281,30 @@ def test_the_method_needs_numpy_and_spacy_alone() -> None:
 
 # -- the way of a question -------------------------------------------------------------------------
 
-FILES_TO_THE_FORWARD = 31  # 20 is what it should be
+#: Files of a question before the model computes for the first time, and those of a whole answer.
+FILES_TO_THE_FORWARD, FILES_OF_A_QUESTION = 20, 28
+#: Lines of the first, without those that are empty or a comment alone.
+LINES_TO_THE_FORWARD = 6_000
 
 
-def test_a_question_enters_few_files_before_its_first_forward(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def count_lines(source: str) -> int:
+    """Lines that are neither empty nor a comment alone."""
+    stripped = [line.strip() for line in source.splitlines()]
+    return sum(bool(line) and not line.startswith("#") for line in stripped)
+
+
+def test_a_question_enters_few_files() -> None:
     """Of an open lab that has answered before: what a reader of ``Lab.ask`` opens; a probe is
     none.
     """
-    lab, entered = dragin_lab.Lab(), dict[str, str]()
-    question = "In which town was the director of The Ashen Rooftop born?"
-    lab.ask(question, max_new_tokens=4)
-    monkeypatch.setattr(
-        lab.model, "probe", functools.partial(lambda probe: probe, lab.model.probe())
-    )
-
-    class ForwardError(BaseException):
-        pass
-
-    def stop(*_: object) -> None:
-        sys.setprofile(None)
-        raise ForwardError
-
-    def enter(frame: FrameType, event: str, _: object) -> None:
-        path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(PACKAGE):
-            entered.setdefault(path.relative_to(PACKAGE).as_posix(), frame.f_code.co_name)
-
-    hook = lab.model.model.register_forward_pre_hook(stop)
-    sys.setprofile(enter)
-    try:
-        with pytest.raises(ForwardError):
-            lab.ask(question)
-    finally:
-        sys.setprofile(None)
-        hook.remove()
-    assert len(entered) <= FILES_TO_THE_FORWARD, entered
+    question = ways.record_ways().question
+    forward = ways.record_ways().forward
+    assert next(iter(question)) == "lab.py"
+    assert set(forward) < set(question)
+    assert len(forward) <= FILES_TO_THE_FORWARD, forward
+    assert len(question) <= FILES_OF_A_QUESTION, question
+    lines = {name: count_lines((PACKAGE / name).read_text(encoding="utf-8")) for name in forward}
+    assert sum(lines.values()) <= LINES_TO_THE_FORWARD, lines
 
 
 # -- weight and air ------------------------------------------------------------------------------
