@@ -79,7 +79,7 @@ def describe(value: Any) -> Node:
 
 def digest(node: Node) -> str:
     """A description as sixteen hexadecimal digits; none of nothing."""
-    return node and _hash(json.dumps(node, sort_keys=True).encode())
+    return _hash(json.dumps(node, sort_keys=True).encode()) if node else ""
 
 
 def describe_class(part: type) -> Node:
@@ -92,7 +92,7 @@ def list_unknown(node: Node, path: str = "") -> dict[str, str]:
     """What could not be read, by its path, and why."""
     if isinstance(node, str):
         return {path: node} if node.startswith(UNKNOWN) else {}
-    unknown = {}
+    unknown: dict[str, str] = {}
     for key, inner in node.items():
         unknown |= list_unknown(inner, _join(path, key))
     return unknown
@@ -561,7 +561,7 @@ def _find_root(node: ast.AST) -> tuple[str, Any]:
     """The name at which attributes and keys begin, and the first of these; None where it has
     none, or one that changes.
     """
-    step = None
+    step: Any = None
     while isinstance(node, ast.Attribute | ast.Subscript):
         if isinstance(node, ast.Attribute):
             step = node.attr
