@@ -219,10 +219,9 @@ def _describe(curve: Curve, piece: Piece, way: int) -> str:
     step, turn = trace.steps[outcome.since], outcome.turns[outcome.since]
     then, now = first_hit(step, step.words), first_hit(step, turn.words)
     where = f"in step {step.index + 1}"
-    if step.draft is None or now == then:
+    hit = now if now is not None else then
+    if step.draft is None or hit is None or now == then:
         change = turn.change.replace("may ask", "asks")  # the curve knows that it does
         return f"the model {change} {where}"
-    if now is not None:
-        return f"{step.draft.text[slice(*now)].strip()!r} fires {where}"
-    assert then is not None  # as now is None, and they differ
-    return f"{step.draft.text[slice(*then)].strip()!r} no longer fires {where}"
+    does = "fires" if now is not None else "no longer fires"
+    return f"{step.draft.text[slice(*hit)].strip()!r} {does} {where}"
