@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 from filelock import FileLock, Timeout
 
 from dragin_lab.core.budget import peaks
+from dragin_lab.core.fingerprint import list_changes
 from dragin_lab.errors import RunError, TraceFileError
 from dragin_lab.files import LOCK, as_path, clear_drafts, not_saved, remedy, write_whole
 from dragin_lab.run import rundir
@@ -295,7 +296,7 @@ def check_settings(
         now["dataset"] = asked | {key: recorded[key] for key in ("questions", "fingerprint")}
     elif answered > asked["questions"]:  # another fingerprint follows from that
         now["dataset"] = asked | {"fingerprint": recorded.get("fingerprint")}
-    if changes := _list_changes(before, now):
+    if changes := _list_changes((there, before), (config, now)):
         raise RunError(
             f"{folder}: holds a run of other settings (there → asked for now): {changes}.\nGive"
             " another folder, or the settings that it was started with"
@@ -305,21 +306,32 @@ def check_settings(
 
 def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What decides answers and is not the same in two ``run.json``; "" where all is."""
-    return _list_changes(_compared_settings(before), _compared_settings(now))
+    then, later = ((config, _compared_settings(config)) for config in (before, now))
+    return _list_changes(then, later)
 
 
-def _list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    changes = differences(before, now)
+def _list_changes(
+    before: tuple[Mapping[str, Any], Mapping[str, Any]],
+    now: tuple[Mapping[str, Any], Mapping[str, Any]],
+) -> str:
+    """What differs in what was given, and in the settings that are compared, of two ``run.json``."""
+    (config, settings), (config_now, settings_now) = before, now
+    then, later = config.get("given", {}), config_now.get("given", {})
+    changes = []
+    for label in {**then, **later}:
+        changes += list_changes(then.get(label, "nothing"), later.get(label, "nothing"), label)
+    changes += differences(settings, settings_now)
     more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
     return "; ".join(changes[:5]) + more
 
 
 def _compared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: config[key] for key in _DECIDES}
-    # who chose it changes nothing of what it finds, or of the prompt
-    for part in ("retriever", "template"):
+    # who chose it changes nothing of what it finds, or of the prompt; what is defined is given
+    for part in ("method", "retriever", "template"):
         if kept[part]:
-            kept[part] = {key: value for key, value in kept[part].items() if key != "chosen"}
+            left_out = ("chosen", "defined")
+            kept[part] = {key: one for key, one in kept[part].items() if key not in left_out}
     # its questions tell it
     kept["dataset"] = {key: value for key, value in kept["dataset"].items() if key != "kind"}
     return kept

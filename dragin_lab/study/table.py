@@ -381,6 +381,8 @@ def _about(records: Mapping[At, RunRecord], compared: Compared) -> list[str]:
         found = among_exemplars(((line["question"], line["question"]) for line in own), shown)
         among |= dict.fromkeys((dataset, text) for text in found)
     lines += [say_among([*among])] if among else []
+    unknown = [one for record in records.values() for one in record.config.get("not_known", ())]
+    lines += dict.fromkeys(unknown)
     every = [
         (template, one) for template, own in zip(templates, answers, strict=True) for one in own
     ]
