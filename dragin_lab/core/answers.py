@@ -83,11 +83,9 @@ THOUGHT_MARK = re.compile(rf"{_OPENS}|{_CLOSES}|<\|(?:channel|message)\|>")
 
 def _closing(mark: str) -> str:
     """What closes a thought that a mark opens."""
-    return (
-        _FINAL
-        if mark.startswith("<|channel|>")
-        else _OTHER_MARKS.get(mark) or mark.replace("<", "</", 1)
-    )
+    if mark.startswith("<|channel|>"):
+        return _FINAL
+    return _OTHER_MARKS.get(mark) or mark.replace("<", "</", 1)
 
 
 def thoughts(text: str, opened: str = "") -> list[tuple[int, int]]:
@@ -98,21 +96,22 @@ def thoughts(text: str, opened: str = "") -> list[tuple[int, int]]:
     text begins within; without it, one that the text closes and does not open reaches from the
     start.
     """
-    found: list[tuple[int, int]] = []
-    # found at once, and so at each token of a long text
+    spans: list[tuple[int, int]] = []
+    # known at once, and so at each token of a long text
     if not opened and not any(sign in text for sign in _SIGNS):
-        return found
-    place = _end_thought(text, 0, opened) if opened else 0
+        return spans
+    place = 0
     if opened:
-        found.append((0, place))
+        place = _end_thought(text, 0, opened)
+        spans.append((0, place))
     while match := _MARK.search(text, place):
         start, place = match.span()
         if match["opens"]:
             place = _end_thought(text, place, match[0])
-        elif not found and match[0] != _FINAL:  # it closes what was opened before the text
+        elif not spans and match[0] != _FINAL:  # it closes what was opened before the text
             start = 0
-        found.append((start, place))
-    return found
+        spans.append((start, place))
+    return spans
 
 
 def _end_thought(text: str, start: int, mark: str) -> int:
@@ -126,11 +125,9 @@ def open_thought(text: str) -> str:
     """The mark of the thought that a text ends within; "" where it ends outside one."""
     start, stop = (thoughts(text) or [(0, 0)])[-1]
     mark = re.compile(_OPENS).match(text, start)
-    return (
-        mark[0]
-        if mark and stop == len(text) and not text.endswith(_closing(mark[0]), mark.end())
-        else ""
-    )
+    if mark is None or stop < len(text) or text.endswith(_closing(mark[0]), mark.end()):
+        return ""
+    return mark[0]
 
 
 def opened_thought(prompt: str) -> str:
@@ -183,13 +180,12 @@ def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWE
     ``SettingError`` for another rule.
     """
     place, rule = text.find(phrase), choice("rule", rule, ANSWER_RULES)
-    answer = (
-        text[place + len(phrase) + 1 :]
-        if place >= 0
-        else (text if rule == "2wikimultihopqa" else "")
-    )
-    if rule == "strategyqa":
-        return "" if place < 0 else "yes" if answer[:3].lower() == "yes" else "no"
+    if place >= 0:
+        answer = text[place + len(phrase) + 1 :]
+    else:
+        answer = text if rule == "2wikimultihopqa" else ""
+    if rule == "strategyqa" and place >= 0:
+        return "yes" if answer[:3].lower() == "yes" else "no"
     return _strip_ends(answer, rule)
 
 
@@ -280,11 +276,14 @@ def _overlap_scores(p: str, g: str) -> tuple[float, float, float]:
     """F1, precision and recall of two texts in normal form."""
     closed = {"yes", "no", "noanswer"}
     p_tokens, g_tokens = p.split(), g.split()
-    same = sum((Counter(p_tokens) & Counter(g_tokens)).values())
-    if same == 0 or (p != g and (p in closed or g in closed)):
+    shared = Counter(p_tokens) & Counter(g_tokens)
+    same = shared.total()
+    if same == 0 or (p != g and not closed.isdisjoint((p, g))):
         return 0.0, 0.0, 0.0
-    precision, recall = same / len(p_tokens), same / len(g_tokens)
-    return 2 * precision * recall / (precision + recall), precision, recall
+    precision = same / len(p_tokens)
+    recall = same / len(g_tokens)
+    f1 = 2 * precision * recall / (precision + recall)
+    return f1, precision, recall
 
 
 def score_answer(
@@ -299,9 +298,8 @@ def score_answer(
     if not golds:
         raise SettingError("a question without gold answers cannot be scored")
     given, *forms = (normalize_answer(text, released=released) for text in (prediction, *golds))
-    f1, precision, recall = map(
-        max, zip(*(_overlap_scores(given, form) for form in forms), strict=True)
-    )
+    overlaps = [_overlap_scores(given, form) for form in forms]
+    f1, precision, recall = map(max, zip(*overlaps, strict=True))
     return {"em": float(given in forms), "f1": f1, "precision": precision, "recall": recall}
 
 

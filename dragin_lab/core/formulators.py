@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import MethodPart, Registry, setting
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.draft import Word, character_words
+from dragin_lab.trace.draft import Word, character_words, find_tokens
 from dragin_lab.trace.trace import Draft, Prompt, Query
 
 #: A custom query may have so many characters.
@@ -52,11 +52,8 @@ class Gap:
     @property
     def context(self) -> str:
         """Question and answer so far."""
-        return (
-            f"{self.question}{self.answer}"
-            if self.answer.startswith(" ")
-            else f"{self.question} {self.answer}"
-        )
+        space = "" if self.answer.startswith(" ") else " "
+        return self.question + space + self.answer
 
     @property
     def sentence(self) -> str:
@@ -66,8 +63,7 @@ class Gap:
     @cached_property
     def inside(self) -> np.ndarray:
         """(m,) int, the places of the sentence's tokens in the draft."""
-        start, end = self.span
-        return np.flatnonzero((self.draft.offsets[:, 1] > start) & (self.draft.offsets[:, 0] < end))
+        return find_tokens(self.draft.offsets, *self.span)
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -88,17 +84,23 @@ class Gap:
     @property
     def hits(self) -> np.ndarray:
         """(w,) bool, the words that were flagged."""
-        spans = [
-            (self.offsets[word.start, 0], self.offsets[word.stop - 1, 1]) for word in self._words
-        ]
-        return np.array(
-            [any(a < d and c < b for c, d in self.hit_spans) for a, b in spans], dtype=bool
-        )
+        starts = self.offsets[[word.start for word in self._words], 0]  # (w,)
+        stops = self.offsets[[word.stop - 1 for word in self._words], 1]  # (w,)
+        hits = np.zeros(len(starts), dtype=bool)
+        for begin, end in self.hit_spans:
+            hits |= (starts < end) & (begin < stops)
+        return hits
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """m texts."""
         return tuple(self.draft.tokens[i] for i in self.inside)
+
+    @property
+    def paid(self) -> np.ndarray:
+        """(p + n,) float32, what t_i pays to the prompt and the draft, the mean over the heads."""
+        assert self.draft.rows is not None
+        return self.draft.rows[:, self.token + 1].astype(np.float32).mean(axis=0)
 
     @property
     def doubt(self) -> np.ndarray:
@@ -244,9 +246,8 @@ class ConfidentSentence(Formulator):
 
     def text(self, gap: Gap) -> str:
         spans = gap.offsets - gap.span[0]  # (m, 2)
-        return keep_confident(
-            gap.sentence, spans, np.exp(gap.draft.logprob[gap.inside]), 1 - self.doubt_limit
-        )
+        probability = np.exp(gap.draft.logprob[gap.inside])  # (m,)
+        return keep_confident(gap.sentence, spans, probability, 1 - self.doubt_limit)
 
 
 @FORMULATORS.add
@@ -261,44 +262,43 @@ class Qfs(Formulator):
 
     def query(self, gap: Gap) -> Query:
         groups = list(_attended_words(gap))
-        texts = [word.text for words, _ in groups for word in words]
+        texts = [word.text for group in groups for word in group.words]
         # The paper ranks tokens and then takes their words, so a word stands where its best token
         # stands.
-        # (w,)
-        weights = np.concatenate(
-            [pool_words(attention, words, "max") for words, attention in groups]
-        )
-        weights = weights.astype(np.float32)
-        eligible = np.array([bool(text) for text in texts], dtype=bool)  # (w,)
+        pooled = [pool_words(group.paid, group.words, "max") for group in groups]
+        weights = np.concatenate(pooled).astype(np.float32)  # (w,)
+        eligible = np.array(texts, dtype=bool)  # (w,) those with a text
         chosen = choose_top(weights, self.top_n, eligible)  # (w,)
         return Query.of(texts, weights, chosen, gap.note)
 
 
-def _attended_words(gap: Gap) -> Iterator[tuple[list[Word], np.ndarray]]:
-    """The words of the question, of the answer in the prompt, and of the draft before t_i; each
-    with (n,) attention.
-    """
+class _Attended(NamedTuple):
+    """The words of a text, and what is paid to each of its tokens (n,)."""
+
+    words: list[Word]
+    paid: np.ndarray
+
+
+def _attended_words(gap: Gap) -> Iterator[_Attended]:
+    """The question, the answer in the prompt, and the draft before t_i."""
     written, prompt = gap.draft, gap.prompt
-    assert written.rows is not None
-    p = len(written.prompt_ids)
-    # (p + n,) what t_i pays
-    row = written.rows[:, gap.token + 1, :].astype(np.float32).mean(axis=0)
+    offsets = written.prompt_offsets
+    in_prompt, in_draft = np.split(gap.paid, [len(offsets)])  # (p,), (n,)
     for name in ("question", "answer"):
-        a, b = prompt.spans.get(name, (0, 0))
-        inside = np.flatnonzero(
-            (written.prompt_offsets[:, 1] > a) & (written.prompt_offsets[:, 0] < b)
-        )
-        yield _weigh_words(prompt.text, np.clip(written.prompt_offsets[inside], a, b), row[inside])
+        start, stop = prompt.spans.get(name, (0, 0))
+        inside = find_tokens(offsets, start, stop)
+        spans = offsets[inside].clip(start, stop)
+        yield _weigh_words(prompt.text, spans, in_prompt[inside])
     before = np.flatnonzero(written.offsets[: gap.token, 0] < gap.cut)
-    yield _weigh_words(written.text, written.offsets[before], row[p + before])
+    spans = written.offsets[before]
+    yield _weigh_words(written.text, spans, in_draft[before])
 
 
-def _weigh_words(text: str, offsets: np.ndarray, paid: np.ndarray) -> tuple[list[Word], np.ndarray]:
-    """The words of tokens, and what is paid to each token (n,); a line break is no part of the
-    word after it.
-    """
-    breaks = [a < b and text[a:b].isspace() and "\n" in text[a:b] for a, b in offsets.tolist()]
-    return character_words(text, offsets), np.where(breaks, 0.0, paid)
+def _weigh_words(text: str, offsets: np.ndarray, paid: np.ndarray) -> _Attended:
+    """The words of tokens; a line break is no part of the word after it."""
+    tokens = [text[start:stop] for start, stop in offsets.tolist()]
+    breaks = [token.isspace() and "\n" in token for token in tokens]
+    return _Attended(character_words(text, offsets), np.where(breaks, 0.0, paid))
 
 
 # -- what queries are made of (w words, n tokens) --------------------------------------------------
@@ -312,11 +312,9 @@ def choose_top(weights: np.ndarray, top_n: int, eligible: np.ndarray | None = No
     nothing is flagged).
     """
     candidates = np.arange(len(weights)) if eligible is None else np.flatnonzero(eligible)
-    best = candidates[
-        np.argsort(-np.nan_to_num(weights[candidates], nan=0.0), kind="stable")[:top_n]
-    ]
+    order = np.argsort(-np.nan_to_num(weights[candidates]), kind="stable")
     mask = np.zeros(len(weights), dtype=bool)  # (w,)
-    mask[best] = True
+    mask[candidates[order[:top_n]]] = True
     return mask
 
 
@@ -327,10 +325,14 @@ def keep_confident(text: str, offsets: np.ndarray, probability: np.ndarray, floo
     An improbable mark is left out alone, without the rest of its word. ``offsets`` is (n, 2) in
     ``text``, ``probability`` (n,); white space is folded to single spaces.
     """
-    keep = np.ones(len(text), dtype=bool)  # (characters,)
+    kept = list(text)  # characters
     for word in character_words(text, offsets):
-        for i in word.start + np.flatnonzero(probability[word.start : word.stop] < floor):
-            says = any(map(str.isalnum, text[slice(*offsets[i])]))
-            first, last = (word.start, word.stop - 1) if says else (i, i)
-            keep[offsets[first][0] : offsets[last][1]] = False
-    return " ".join("".join(c if kept else " " for c, kept in zip(text, keep, strict=True)).split())
+        tokens = range(word.start, word.stop)
+        for token in tokens:
+            if probability[token] < floor:
+                start, stop = offsets[token]
+                if any(map(str.isalnum, text[start:stop])):
+                    start = offsets[tokens[0]][0]
+                    stop = offsets[tokens[-1]][1]
+                kept[start:stop] = " " * (stop - start)
+    return " ".join("".join(kept).split())

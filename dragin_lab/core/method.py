@@ -92,12 +92,14 @@ class Method:
         }
         loop |= {key: getattr(self, key) for key in LOOP} | {"threshold": self.threshold}
         loop |= {"measure": self.trigger.measure, "unit": self.trigger.unit}
+        settings = loop | self.trigger.settings | self.formulator.settings
         own = {label.split()[-1]: digest(node) for label, node in self.described.items()}
-        parts = self.trigger.settings | self.formulator.settings
-        settings = (
-            loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name}
-        )
-        return settings | ({"label": self.own_label} if self.own_label else {})
+        if own:
+            settings["defined"] = own
+        settings["pipeline"] = self.pipeline.name
+        if self.own_label:
+            settings["label"] = self.own_label
+        return settings
 
     @property
     def threshold(self) -> float | None:
@@ -136,17 +138,18 @@ class Method:
         """The arguments that make the method out of its name and variant: what is not there by
         default.
         """
-        names = dict(zip(("when", "what"), (self.trigger.name, self.formulator.name), strict=True))
-        usual = dict(zip(("when", "what"), METHODS[self.name], strict=True))
-        parts = {key: name for key, name in names.items() if name != usual[key]}
-        own = self.trigger.changed | self.formulator.changed
-        theta = {"threshold": self.threshold} if "threshold" in own else {}
-        lengths = {
-            "max_new_tokens": self.trigger.length,
-            "top_k": default_top_k(self.name, self.variant),
-        }
-        loop = {key: value for key in LOOP if (value := getattr(self, key)) != lengths[key]}
-        return parts | theta | own | loop
+        when, what = METHODS[self.name]
+        changed: dict[str, Any] = {}
+        if self.trigger.name != when:
+            changed["when"] = self.trigger.name
+        if self.formulator.name != what:
+            changed["what"] = self.formulator.name
+        changed |= self.trigger.changed | self.formulator.changed
+        if self.max_new_tokens != self.trigger.length:
+            changed["max_new_tokens"] = self.max_new_tokens
+        if self.top_k != default_top_k(self.name, self.variant):
+            changed["top_k"] = self.top_k
+        return changed
 
     @property
     def label(self) -> str:
@@ -157,10 +160,12 @@ class Method:
         """
         if self.own_label:
             return self.own_label
-        parts = [self.name] + [self.variant] * (self.variant != VARIANTS[0])
-        return "-".join(
-            parts + [_shorten_setting(f"{key}={value}") for key, value in self.changed.items()]
-        )
+        parts = [self.name]
+        if self.variant != VARIANTS[0]:
+            parts.append(self.variant)
+        for key, value in self.changed.items():
+            parts.append(_shorten_setting(f"{key}={value}"))
+        return "-".join(parts)
 
     def __str__(self) -> str:
         return self.label
@@ -189,11 +194,9 @@ def check_label(label: str, name: str) -> str:
 
 def _shorten_setting(written: str) -> str:
     short = re.sub(r"[^\w.=,+-]+", "_", written)
-    return (
-        short
-        if len(short) <= _LONGEST
-        else f"{short[:20]}-{sha256(written.encode()).hexdigest()[:8]}"
-    )
+    if len(short) <= _LONGEST:
+        return short
+    return f"{short[:20]}-{sha256(written.encode()).hexdigest()[:8]}"
 
 
 def run_label(method: Method, retriever: str | None = None) -> str:

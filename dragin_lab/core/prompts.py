@@ -139,11 +139,9 @@ class PromptTemplate:
         """The instruction; in a chat the papers' own, which speaks of an example above, is put
         in other words.
         """
-        return (
-            _CHAT_INSTRUCTION
-            if self.layout == "chat" and _ABOVE in self.instruction
-            else self.instruction
-        )
+        if self.layout == "chat" and _ABOVE in self.instruction:
+            return _CHAT_INSTRUCTION
+        return self.instruction
 
     def bound(self, tokenizer: Tokenizer) -> PromptTemplate:
         """The same template, in the chat layout with the tokenizer's chat template.
@@ -259,11 +257,16 @@ class PromptTemplate:
             "answer_rule": named(self.answer_rule),
             "form": self.form,
         }
-        settings |= {} if self.until is None else {"until": self.until}
+        if self.until is not None:
+            settings["until"] = self.until
+        if self.day:
+            settings["day"] = self.day
+        if self.metrics:
+            settings["metrics"] = list(map(named, self.metrics))
         own = {label: digest(node) for label, node in self.described.items()}
-        metrics = [named(metric) for metric in self.metrics]
-        further = {"day": self.day, "metrics": metrics, "defined": own}
-        return settings | {key: value for key, value in further.items() if value}
+        if own:
+            settings["defined"] = own
+        return settings
 
     def fit(
         self,
@@ -285,23 +288,23 @@ class PromptTemplate:
             template = replace(self, exemplars=all_exemplars[len(all_exemplars) - m :])
             prompt = template.render(question, tail, all_passages[:n] or None)
             if fits(prompt):
-                parts = {"passages": (n, len(all_passages)), "exemplars": (m, len(all_exemplars))}
-                dropped = {
-                    name: count - left for name, (left, count) in parts.items() if left < count
-                }
-                notes = [
-                    f"dropped {d} of {parts[name][1]} {name} to fit the window"
-                    for name, d in dropped.items()
-                ]
+                dropped, notes = {}, []
+                for name, kept, parts in (
+                    ("passages", n, all_passages),
+                    ("exemplars", m, all_exemplars),
+                ):
+                    if kept < len(parts):
+                        dropped[name] = len(parts) - kept
+                        notes.append(
+                            f"dropped {dropped[name]} of {len(parts)} {name} to fit the window"
+                        )
                 return replace(prompt, notes=tuple(notes), dropped=dropped)
         bare = replace(self, exemplars=(), preamble="", instruction="")
         alone = len(bare.render(question, tail).text)
         given = len(replace(self, exemplars=()).render(question, tail).text) - alone
-        what = (
-            "the template's preamble and instruction"
-            if given > alone
-            else "the question with the answer so far"
-        )
+        what = "the question with the answer so far"
+        if given > alone:
+            what = "the template's preamble and instruction"
         raise SettingError(
             f"{what}, {max(given, alone):,} characters, does not fit into {limit} even without"
             " exemplars and passages; shorten it, lower max_new_tokens, or use another model"

@@ -71,11 +71,14 @@ class Pipeline:
         """
         if self.lines:
             return [match.span() for match in re.finditer(r"\S(?:[^\n]*\S)?", text)]
-        sentences = (
-            (one.start_char, text[one.start_char : one.end_char]) for one in self.nlp(text).sents
-        )
-        padded = ((start + len(raw) - len(raw.lstrip()), raw.strip()) for start, raw in sentences)
-        return [(start, start + len(stripped)) for start, stripped in padded if stripped]
+        spans = []
+        for sentence in self.nlp(text).sents:
+            raw = text[sentence.start_char : sentence.end_char]
+            start = sentence.start_char + len(raw) - len(raw.lstrip())
+            stop = start + len(raw.strip())
+            if stop > start:
+                spans.append((start, stop))
+        return spans
 
     def split(self, text: str) -> list[str]:
         """The sentences of ``text``, stripped, empty ones dropped (reference-behaviour §2.4)."""
@@ -85,10 +88,10 @@ class Pipeline:
         """The sentence of ``text`` that holds the visible character at or after ``character``;
         half-open characters.
         """
-        spans = self.spans(text)
-        return next(
-            ((a, b) for a, b in spans if b > character), (min(character, len(text)), len(text))
-        )
+        for start, stop in self.spans(text):
+            if stop > character:
+                return start, stop
+        return min(character, len(text)), len(text)
 
     def complete(self, text: str) -> list[tuple[int, int]]:
         """Spans of the sentences at the start of ``text`` that no further text can change.

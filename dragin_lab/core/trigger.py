@@ -52,11 +52,6 @@ class Verdict:
     until: int | None = None
 
     @property
-    def sentences(self) -> list[tuple[int, int]]:
-        """Half-open characters of the draft's sentences."""
-        return self.draft.sentences
-
-    @property
     def fires(self) -> bool:
         """Whether the model lacks information here."""
         return bool(self.hit.any())
@@ -148,8 +143,11 @@ class Trigger(MethodPart):
     @property
     def hidden(self) -> int | str | None:
         """The layer whose hidden states it needs, "last" or an index; None where it needs none."""
-        need = next((need for need in self.needs if need.startswith("hidden")), "")
-        return int(need.partition(":")[2]) if ":" in need else "last" if need else None
+        for need in self.needs:
+            name, _, layer = need.partition(":")
+            if name == "hidden":
+                return int(layer) if layer else "last"
+        return None
 
     @property
     def retrieves(self) -> bool:
@@ -168,11 +166,9 @@ class Trigger(MethodPart):
         """How far a draft is written before it is judged: "word" (while it is written),
         "sentence" or "draft".
         """
-        return (
-            "sentence"
-            if self.unit == "step" or getattr(self.loop, "by_sentence", False)
-            else self.unit
-        )
+        if self.unit == "step" or getattr(self.loop, "by_sentence", False):
+            return "sentence"
+        return self.unit
 
     @classmethod
     def judges_drafts(cls) -> bool:
@@ -189,7 +185,7 @@ class Trigger(MethodPart):
         """
         try:
             values = np.asarray(self.score(draft))
-        except (MemoryError, SettingError):
+        except MemoryError:
             raise
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
@@ -227,11 +223,9 @@ class Trigger(MethodPart):
         """(w,) float64 the words' scores, and (w,) the token of each that scores highest."""
         values = self.score_tokens(draft)  # (n,)
         highest = find_highest(values, draft.word_of_token)  # (w,)
-        return (
-            values[highest]
-            if self.pool == "max"
-            else pool_words(values, draft.word_list, self.pool)
-        ), highest
+        if self.pool == "max":
+            return values[highest], highest
+        return pool_words(values, draft.word_list, self.pool), highest
 
     def score_unit(self, draft: Draft, counts: np.ndarray | None = None) -> float:
         """What is compared with θ where the unit is a sentence or the draft: the scores of its
@@ -280,19 +274,16 @@ class Trigger(MethodPart):
         assert theta is not None
         score, highest = self.score_words(draft)  # (w,), (w,)
         judged = self._may_fire(draft, resumed, until)  # (w,)
-        above = judged & (score > theta)  # (w,)
-        if self.unit == "word":
-            hit = above if self.span == "sentence" else above & (np.cumsum(above) == 1)
-            return Verdict(
-                self, draft, score, highest, judged, hit, float(score[judged].max(initial=-np.inf))
-            )
-        spared, counts = self._spared(draft, until), np.ones(len(draft), dtype=bool)  # (w,), (n,)
-        for word in np.flatnonzero(spared):
-            counts[slice(*draft.spans[word])] = False
-        peak = self.score_unit(draft, counts) if judged.any() else -np.inf
-        highest_word = int(np.where(spared, -np.inf, score).argmax()) if len(score) else -1
-        best = np.arange(len(score)) == highest_word  # (w,)
-        hit = (above if above.any() else best) & (peak > theta)
+        hit = judged & (score > theta)  # (w,)
+        peak = float(score[judged].max(initial=-np.inf))
+        if self.unit != "word" and judged.any():
+            spared = self._spared(draft, until)  # (w,)
+            peak = self.score_unit(draft, ~spared[draft.word_of_token])
+            if not hit.any():
+                hit[np.where(spared, -np.inf, score).argmax()] = True
+            hit &= peak > theta
+        elif self.span != "sentence":
+            hit &= np.cumsum(hit) == 1
         return Verdict(self, draft, score, highest, judged, hit, peak)
 
     def _may_fire(self, draft: Draft, resumed: bool, until: int | None) -> np.ndarray:
@@ -317,12 +308,13 @@ class Trigger(MethodPart):
         where θ is below 0.
         """
         starts = draft.word_starts  # (w,)
-        spared = np.zeros(len(starts), dtype=bool) if until is None else starts >= until
-        for begin, end in [] if "thoughts" in self.needs else thoughts(draft.text, draft.thought):
-            spared |= (starts >= begin) & (starts < end)
+        spared = starts >= (np.inf if until is None else until)  # (w,)
+        if "thoughts" not in self.needs:
+            for begin, end in thoughts(draft.text, draft.thought):
+                spared |= (starts >= begin) & (starts < end)
         # the 0 of a stop word would lie above it
         if self.skip_stop_words and (self.theta or 0.0) < 0:
-            spared |= np.array(draft.stop_of_word, dtype=bool)
+            spared |= draft.stop_of_word
         return spared
 
     # -- reasons, as views show them ---------------------------------------------------------------
@@ -334,9 +326,8 @@ class Trigger(MethodPart):
     def describe_silence(self, peak: float) -> str:
         """Why nothing fires."""
         highest, theta = write_compared(peak, float(self.theta or 0.0))
-        return f"no {self.unit} scores above θ {theta}" + (
-            f" (the highest: {highest})" if np.isfinite(peak) else ""
-        )
+        reason = f"no {self.unit} scores above θ {theta}"
+        return f"{reason} (the highest: {highest})" if np.isfinite(peak) else reason
 
     def describe_hit(self, verdict: Verdict) -> str:
         """Why it fires."""

@@ -314,10 +314,10 @@ def _list_changes(
     before: tuple[Mapping[str, Any], Mapping[str, Any]],
     now: tuple[Mapping[str, Any], Mapping[str, Any]],
 ) -> str:
-    """What differs in what was given, and in the settings that are compared, of two ``run.json``."""
+    """What differs in what was given to two runs, and in the settings that are compared."""
     (config, settings), (config_now, settings_now) = before, now
     then, later = config.get("given", {}), config_now.get("given", {})
-    changes = []
+    changes: list[str] = []
     for label in {**then, **later}:
         changes += list_changes(then.get(label, "nothing"), later.get(label, "nothing"), label)
     changes += differences(settings, settings_now)

@@ -77,6 +77,11 @@ def character_words(
     return [*known, *(Word(word.strip(), begin + i, begin + j) for i, j, word in words)]
 
 
+def find_tokens(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """(m,) int, the tokens with a character in [start, stop); ``offsets`` (n, 2)."""
+    return np.flatnonzero((offsets[:, 0] < stop) & (offsets[:, 1] > start))
+
+
 def contain_any(words: Sequence[str], contents: Sequence[str]) -> np.ndarray:
     """For each word, whether it contains a content word as a substring (reference-behaviour
     §2.6); (w,) bool.
@@ -87,10 +92,10 @@ def contain_any(words: Sequence[str], contents: Sequence[str]) -> np.ndarray:
 
 def common(one: Sequence[Any], other: Sequence[Any]) -> int:
     """How many characters, or other parts, two texts begin with in common."""
-    return next(
-        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
-    )
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return place
+    return min(len(one), len(other))
 
 
 #: Of a field that belongs to whoever looks at a draft; no file has it.
@@ -212,13 +217,17 @@ class Draft:
 
     def first(self, n: int) -> Draft:
         """The first n tokens alone, with what was measured on them in the whole."""
-        parts = {
-            name: getattr(self, name)[:n] for name in _PER_TOKEN if getattr(self, name) is not None
-        }
-        text = self.text[: int(self.offsets[n - 1, 1])] if n else ""
-        rows = None if self.rows is None else self.rows[:, : n + 1, : len(self.prompt_ids) + n]
-        among = None if self.among is None else self.among[: n * (n + 1) // 2]
-        return replace(self, **parts, text=text, raw_text=text, rows=rows, among=among)
+        text = self.text[: self.offsets[n - 1, 1]] if n else ""
+        parts: dict[str, Any] = {"text": text, "raw_text": text}
+        for name in _PER_TOKEN:
+            values = getattr(self, name)
+            if values is not None:
+                parts[name] = values[:n]
+        if self.rows is not None:
+            parts["rows"] = self.rows[:, : n + 1, : len(self.prompt_ids) + n]
+        if self.among is not None:
+            parts["among"] = self.among[: n * (n + 1) // 2]
+        return replace(self, **parts)
 
     def __getitem__(self, part: slice) -> Draft:
         """``draft[:n]``: the draft as it was once n tokens were written, the last of which had not
@@ -232,10 +241,14 @@ class Draft:
         early = self.first(n)
         # whose last character is not all there
         if n < len(self) and self.offsets[n, 0] < len(early.text):
-            early.text = early.raw_text = self.text[: int(self.offsets[n, 0])]
-            early.offsets = early.offsets.clip(max=len(early.text))
-        early.received, early.stopped, early.ended = self.received_by(n, ended=False), "", False
-        early.rows = None if early.rows is None else early.rows[:, :n]
+            end = int(self.offsets[n, 0])
+            early.text = early.raw_text = self.text[:end]
+            early.offsets = early.offsets.clip(max=end)
+        early.received = self.received_by(n, ended=False)
+        early.stopped = ""
+        early.ended = False
+        if early.rows is not None:
+            early.rows = early.rows[:, :n]
         return early
 
     def ended_at(self, n: int, stopped: str) -> Draft:
@@ -273,9 +286,11 @@ class Draft:
         kept = self.first(n)
         if kept.among is not None:  # what was cut off paid attention too
             kept.received = self.received_by(n, ended=True)
-        text = self.text[:end]
-        kept.text, kept.raw_text, kept.offsets = text, text, kept.offsets.clip(max=end)
-        kept.stopped, kept.cut, kept.cut_tokens = "example", self.text[end:], len(self) - n
+        kept.text = kept.raw_text = self.text[:end]
+        kept.offsets = kept.offsets.clip(max=end)
+        kept.stopped = "example"
+        kept.cut = self.text[end:]
+        kept.cut_tokens = len(self) - n
         return kept
 
     # -- what triggers look at ---------------------------------------------------------------------
@@ -292,17 +307,18 @@ class Draft:
         """The draft for a trigger that reads it, with the ``answer`` before it; ``thought`` as
         the draft's field.
         """
-        sealed: dict[str, Any] = {
-            name: _seal(getattr(self, name), dtype) for name, dtype in _SCORED.items()
-        }
-        ended = self.ended if ended is None else ended
-        beside = {
-            "pipeline": pipeline,
-            "question": question,
-            "answer_so_far": answer,
-            "thought": thought,
-        }
-        return replace(self, **sealed, **beside, ended=ended)
+        sealed: dict[str, Any] = {}
+        for name, dtype in _SCORED.items():
+            sealed[name] = _seal(getattr(self, name), dtype)
+        return replace(
+            self,
+            **sealed,
+            pipeline=pipeline,
+            question=question,
+            answer_so_far=answer,
+            thought=thought,
+            ended=self.ended if ended is None else ended,
+        )
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:
@@ -346,12 +362,14 @@ class Draft:
         may go on.
         """
         old = self.earlier
-        visible = [] if old is None else np.flatnonzero(old.word_ends > old.word_starts).tolist()
-        if old is None or not visible:
+        if old is None or not len(old.spans):
             return 0
-        token, character = int(old.spans[visible[-1], 0]), int(old.word_starts[visible[-1]])
-        same = np.array_equal(self.offsets[:token], old.offsets[:token])
-        return visible[-1] if same and self.text[:character] == old.text[:character] else 0
+        visible = np.flatnonzero(old.word_ends > old.word_starts)
+        last = int(visible.max(initial=0))
+        token, character = old.spans[last, 0], old.word_starts[last]
+        same_spans = np.array_equal(self.offsets[:token], old.offsets[:token])
+        same_text = self.text[:character] == old.text[:character]
+        return last if same_spans and same_text else 0
 
     @cached_property
     def word_list(self) -> list[Word]:
@@ -400,10 +418,8 @@ class Draft:
     @cached_property
     def sentence_of_word(self) -> np.ndarray:
         """(w,) int32, the number of each word's sentence."""
-        return _seal(
-            np.searchsorted([stop for _, stop in self.sentences], self.word_starts, "right"),
-            np.int32,
-        )
+        ends = [stop for _, stop in self.sentences]
+        return _seal(np.searchsorted(ends, self.word_starts, "right"), np.int32)
 
     @cached_property
     def sentence_of_token(self) -> np.ndarray:
@@ -414,10 +430,8 @@ class Draft:
     def stop_of_word(self) -> np.ndarray:
         """(w,) bool, whether the word says nothing by itself (DRAGIN Eq. 4)."""
         known = self.earlier.stop_of_word[: self._known_words] if self.earlier else ()
-        return _seal(
-            [*known, *(self.pipeline.is_stop(word.text) for word in self.word_list[len(known) :])],
-            np.bool_,
-        )
+        new = [self.pipeline.is_stop(word.text) for word in self.word_list[len(known) :]]
+        return _seal([*known, *new], np.bool_)
 
     @cached_property
     def stop_word(self) -> np.ndarray:
@@ -427,12 +441,10 @@ class Draft:
     @cached_property
     def settled(self) -> int:
         """How many sentences at the start of the draft no further text can change."""
+        if self.ended:
+            return len(self.sentences)
         *known, (begin, _) = self._known_sentences
-        return (
-            len(self.sentences)
-            if self.ended
-            else len(known) + len(self.pipeline.complete(self.text[begin:]))
-        )
+        return len(known) + len(self.pipeline.complete(self.text[begin:]))
 
     @cached_property
     def spans(self) -> np.ndarray:

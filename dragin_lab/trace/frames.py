@@ -177,14 +177,13 @@ def trace_diff(a: Any, b: Any) -> Lines:
     that counts them. How long things took and what a cache served is left out. Steps count from 1.
     """
 
-    def of(*names: str) -> list[_Difference]:
-        return [
-            line
-            for name in names
-            for line in _list_differences(name, getattr(a, name), getattr(b, name))
-        ]
+    lines: list[_Difference] = []
 
-    lines = of("question", "method", "provenance")
+    def compare(*names: str) -> None:
+        for name in names:
+            lines.extend(_list_differences(name, getattr(a, name), getattr(b, name)))
+
+    compare("question", "method", "provenance")
     for left, right in zip(a.steps, b.steps, strict=False):
         in_step = list(_list_differences(f"step {left.index + 1}", left, right))
         lines += in_step
@@ -192,7 +191,7 @@ def trace_diff(a: Any, b: Any) -> Lines:
             break  # a reason quotes θ: another θ may have led to the same decision
     if len(a.steps) != len(b.steps):
         lines.append(_Difference(f"steps: {len(a.steps)} → {len(b.steps)}"))
-    lines += of(
+    compare(
         "text",
         "extraction_prompt",
         "extraction",
@@ -202,10 +201,11 @@ def trace_diff(a: Any, b: Any) -> Lines:
         "ended",
         "error",
         "notes",
+        "counters",
     )
-    lines += of("counters")
     texts = [line.text for line in lines if line.listed]
-    if close := len(lines) - len(texts):
+    close = len(lines) - len(texts)
+    if close:
         texts.append(f"{close} arrays differ by at most {TOLERANCE}")
     return Lines("\n".join(texts))
 

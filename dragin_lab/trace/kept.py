@@ -37,14 +37,20 @@ def origins(trace: Trace) -> list[KeptPart]:
     """
     parts: list[KeptPart] = []
     place = 0
-    for step, name, continuation in written(trace.steps):
-        body = continuation.text[: step.kept_end(name) or 0]
-        at, body = len(body) - len(body.lstrip()), body.strip()
-        start = place + len(trace.text[place:]) - len(trace.text[place:].lstrip())
-        if size := common(body, trace.text[start:]):
+    for step, name, text in written(trace.steps):
+        kept = text.text[: step.kept_end(name) or 0]
+        start = place + count_spaces(trace.text[place:])
+        size = common(kept.strip(), trace.text[start:])
+        if size:
             place = start + size
-            parts.append(KeptPart(start, place, at, continuation, step, with_passages(step, name)))
+            fresh = with_passages(step, name)
+            parts.append(KeptPart(start, place, count_spaces(kept), text, step, fresh))
     return parts
+
+
+def count_spaces(text: str) -> int:
+    """How many characters of white space a text begins with."""
+    return len(text) - len(text.lstrip())
 
 
 def arrivals(trace: Trace) -> list[tuple[int, Step]]:

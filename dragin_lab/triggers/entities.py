@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from dragin_lab.core.scores import doubts, pool_values
+from dragin_lab.core.scores import pool_values
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
-from dragin_lab.trace.draft import Draft
+from dragin_lab.trace.draft import Draft, find_tokens
 
 _SOLVERS = ("avg", "max", "min")
 
@@ -41,13 +42,13 @@ class Entity(Trigger):
 
     def _entities(self, draft: Draft) -> list[tuple[np.ndarray, float]]:
         """The tokens (m,) of each entity, and how improbable it is."""
-        starts, stops = draft.offsets.T  # (n,), (n,)
-        groups = [np.flatnonzero((starts < b) & (stops > a)) for a, b in self.spans(draft)]
-        owned = [tokens for tokens in groups if len(tokens)]
-        pooled = np.array(
-            [pool_values(draft.logprob[tokens], self.entity_solver) for tokens in owned]
-        )
-        return list(zip(owned, doubts(pooled), strict=True))
+        entities = []
+        for start, stop in self.spans(draft):
+            tokens = find_tokens(draft.offsets, start, stop)
+            if len(tokens):
+                pooled = pool_values(draft.logprob[tokens], self.entity_solver)
+                entities.append((tokens, -math.expm1(pooled)))
+        return entities
 
     def score(self, draft: Draft) -> np.ndarray:
         scores = np.zeros(len(draft))  # (n,)

@@ -24,9 +24,11 @@ def compute_trends(entropy: np.ndarray) -> np.ndarray:
     trend = np.zeros(len(entropy))  # (w,)
     second = np.diff(entropy, 2)  # (w - 2,)
     for k, x in enumerate(second):
-        before, mean = second[k - 1] if k else x, second[: k + 1].mean()
-        spread = abs(x - mean) + abs(before - mean)
-        weight = abs(before - mean) / spread if spread > 0 else 1.0
+        before = second[max(k - 1, 0)]
+        mean = second[: k + 1].mean()
+        apart = abs(before - mean)
+        spread = abs(x - mean) + apart
+        weight = apart / spread if spread > 0 else 1.0
         trend[k + 2] = weight * x + (1 - weight) * before
     return trend
 
@@ -42,10 +44,9 @@ class EntropyTrend(Trigger):
 
     def score(self, draft: Draft) -> np.ndarray:
         content = contain_any(draft.words, draft.pipeline.content_words(draft.text))  # (w,)
-        trend = np.zeros(len(draft.words))  # (w,)
-        trend[content] = np.abs(
-            compute_trends(pool_words(draft.entropy, draft.word_list, "max")[content])
-        )
+        entropy = pool_words(draft.entropy, draft.word_list, "max")  # (w,)
+        trend = np.zeros(len(entropy))  # (w,)
+        trend[content] = np.abs(compute_trends(entropy[content]))
         return trend[draft.word_of_token]
 
     def measure_words(self, draft: Draft, highest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
