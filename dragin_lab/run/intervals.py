@@ -7,10 +7,10 @@ seed is fixed.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,9 @@ class Interval:
     n: int
 
 
+_NOTHING = Interval(math.nan, math.nan, math.nan, 0)
+
+
 def bracket(low: float, high: float, *, places: int = 3) -> str:
     """The ends of an interval as text, "[0.120, 0.480]"; "–" where there is none."""
     return f"[{low:.{places}f}, {high:.{places}f}]" if low <= high else "–"
@@ -62,34 +65,48 @@ def bootstrap(
     share what is drawn, which takes most of the time.
     """
     arrays = [check_numbers("values", column) for column in columns]
-    spread = [at for at, array in enumerate(arrays) if array.min() < array.max()]
-    ends: dict[int, tuple[float, float]] = {}
-    for n in {len(arrays[at]) for at in spread}:
-        alike = [at for at in spread if len(arrays[at]) == n]
-        means = _draw_means(np.stack([arrays[at] for at in alike], axis=1))  # (RESAMPLES, columns)
-        # (columns,) each
-        low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-        ends |= dict(zip(alike, zip(low.tolist(), high.tolist(), strict=True), strict=True))
-    return [
-        (
-            Interval(float(array.mean()), *ends[at], len(array))
-            if at in ends
-            else _of_equal(array, within[at])
-        )
-        for at, array in enumerate(arrays)
-    ]
+    spread = [array for array in arrays if array.min() < array.max()]
+    ends = iter(in_columns(spread, _draw_ends))
+    intervals = []
+    for array, bounds in zip(arrays, within, strict=True):
+        if array.min() < array.max():
+            low, high = next(ends).tolist()
+            intervals.append(Interval(float(array.mean()), low, high, len(array)))
+        else:
+            intervals.append(_of_equal(array, bounds))
+    return intervals
+
+
+def in_columns(
+    arrays: Sequence[np.ndarray], compute: Callable[[np.ndarray], np.ndarray]
+) -> list[np.ndarray]:
+    """What ``compute`` gives for columns (n, c), one for each (c, ...); arrays (n,) of equal length
+    are computed together.
+    """
+    results = {}
+    for n in {*map(len, arrays)}:
+        alike = [array for array in arrays if len(array) == n]
+        results[n] = iter(compute(np.stack(alike, axis=1)))
+    return [next(results[len(array)]) for array in arrays]
+
+
+def _draw_ends(columns: np.ndarray) -> np.ndarray:
+    """The ends (c, 2) of the intervals of columns (n, c)."""
+    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    return np.quantile(_draw_means(columns), ends, axis=0).T
 
 
 def _draw_means(columns: np.ndarray) -> np.ndarray:
     """The means (RESAMPLES, c) of columns (n, c) over questions that are drawn with replacement."""
     n, rng = len(columns), np.random.default_rng(0)
-    batch, means = max(1, 2**17 // n), []
+    batch = max(1, 2**17 // n)
+    means = []
     for start in range(0, RESAMPLES, batch):
-        rows = rng.integers(0, n, (min(batch, RESAMPLES - start), n))  # (draws, n)
-        rows += n * np.arange(len(rows))[:, None]
-        # how often each question came
-        times = np.bincount(rows.ravel(), minlength=rows.size).reshape(rows.shape)
-        means.append(times @ columns / n)
+        draws = min(batch, RESAMPLES - start)
+        rows = rng.integers(0, n, (draws, n))
+        rows += n * np.arange(draws)[:, None]
+        times = np.bincount(rows.ravel(), minlength=rows.size)  # how often each question came
+        means.append(times.reshape(rows.shape) @ columns / n)
     return np.concatenate(means)
 
 
@@ -97,8 +114,8 @@ def _of_equal(array: np.ndarray, within: tuple[float, float] | None) -> Interval
     mean, n = float(array[0]), len(array)  # the mean could differ from it by rounding
     if within is None:
         return Interval(mean, float("nan"), float("nan"), n)
-    unseen = _wilson(0, n)[1]
-    return Interval(mean, mean - unseen * (mean - within[0]), mean + unseen * (within[1] - mean), n)
+    (lowest, highest), (_, unseen) = within, _wilson(0, n)
+    return Interval(mean, mean - unseen * (mean - lowest), mean + unseen * (highest - mean), n)
 
 
 def _wilson(hits: int, n: int) -> tuple[float, float]:
@@ -129,14 +146,18 @@ def intervals_of(columns: Sequence[tuple[str, Numbers]]) -> list[Interval]:
 
     Scores that are all 0 or 1 are a proportion (Wilson); other scores, and counts, are resampled.
     """
-    shares = [measure not in COUNTS and {*scores} <= {0.0, 1.0} for measure, scores in columns]
-    resampled = [column for column, share in zip(columns, shares, strict=True) if not share]
+    resampled = [column for column in columns if not _is_share(*column)]
     bounds = [(0.0, 1.0) if measure in SCORES else None for measure, _ in resampled]
-    intervals = iter(bootstrap([counts for _, counts in resampled], bounds))
-    return [
-        proportion(column[1]) if share else next(intervals)
-        for column, share in zip(columns, shares, strict=True)
-    ]
+    drawn = iter(bootstrap([values for _, values in resampled], bounds))
+    intervals = []
+    for measure, values in columns:
+        share = _is_share(measure, values)
+        intervals.append(proportion(values) if share else next(drawn))
+    return intervals
+
+
+def _is_share(measure: str, values: Numbers) -> bool:
+    return measure not in COUNTS and {*values} <= {0.0, 1.0}
 
 
 def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -147,17 +168,19 @@ def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     answers, ``scored``. NaN where there is nothing to take the mean of.
     """
     sound = [line for line in predictions if line["ended"] != "error"]
-    means: dict[str, float] = {
-        "n": len(sound),
-        "scored": sum(line["em"] is not None for line in sound),
-    }
-    columns = {name: [line[name] for line in sound if line[name] is not None] for name in MEASURES}
-    filled = [(name, column) for name, column in columns.items() if column]
-    intervals = dict(zip(dict(filled), intervals_of(filled), strict=True))
-    for name, (suffix, part) in product(
-        MEASURES, (("", "mean"), ("_low", "low"), ("_high", "high"))
-    ):
-        means[name + suffix] = getattr(intervals.get(name), part, float("nan"))
+    scored = sum(line["em"] is not None for line in sound)
+    means: dict[str, float] = {"n": len(sound), "scored": scored}
+    columns = {}
+    for name in MEASURES:
+        values = [line[name] for line in sound if line[name] is not None]
+        if values:
+            columns[name] = values
+    intervals = dict(zip(columns, intervals_of([*columns.items()]), strict=True))
+    for name in MEASURES:
+        mean = intervals.get(name, _NOTHING)
+        means[name] = mean.mean
+        means[f"{name}_low"] = mean.low
+        means[f"{name}_high"] = mean.high
     return means
 
 
@@ -174,12 +197,7 @@ def describe_failures(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     if not errors:
         return []
     (error, count), *others = errors.most_common()
-    more = (
-        f" ({count:,} of them; {len(others)} other error{'s' * (len(others) > 1)})"
-        if others
-        else ""
-    )
-    return [
-        f"{errors.total():,} of {len(every):,} answers failed:"
-        f" {error[:200] or 'with no message'}{more}"
-    ]
+    said = error[:200] or "with no message"
+    if others:
+        said += f" ({count:,} of them; {len(others)} other error{'s' * (len(others) > 1)})"
+    return [f"{errors.total():,} of {len(every):,} answers failed: {said}"]

@@ -25,6 +25,7 @@ from dragin_lab.study.statistics import PairedTest, paired_all
 
 #: A question: its words, its gold answers, and its id where a data set asks it more than once.
 Key = tuple[str, tuple[str, ...], str]
+Pooled = dict[tuple[str, Key], Line]
 Of = TypeVar("Of")
 ON = ("common", "all")
 
@@ -44,74 +45,62 @@ class Compared:
         self.datasets = tuple(dict.fromkeys(dataset for dataset, _ in lines))
         self.names = tuple(dict.fromkeys(name for _, name in lines))
         self.metrics = own_metrics(line for of_run in lines.values() for line in of_run.values())
-        self._sound = {
-            at: {key: line for key, line in of_run.items() if line["ended"] != "error"}
-            for at, of_run in self.every.items()
-        }
-        self.asked = {
-            of: [*dict.fromkeys(k for at in self._of(of) for k in self.every[at])]
-            for of in self.datasets
-        }
-        self.common = {
-            of: self._shared([self._sound[at] for at in self._of(of)], of) for of in self.datasets
-        }
+        self._sound = {at: _without_failed(of_run) for at, of_run in self.every.items()}
 
     def _of(self, dataset: str) -> list[At]:
         return [at for at in self.every if at[0] == dataset]
 
-    def _shared(self, answered: Iterable[Mapping[Key, Line]], dataset: str) -> list[Key]:
-        taking_part = [lines for lines in answered if lines]
-        return [
-            key
-            for key in self.asked[dataset]
-            if taking_part and all(key in lines for lines in taking_part)
-        ]
+    @cached_property
+    def asked(self) -> dict[str, list[Key]]:
+        """The questions of each data set, in order."""
+        asked = {dataset: dict[Key, None]() for dataset in self.datasets}
+        for (dataset, _), lines in self.every.items():
+            asked[dataset] |= dict.fromkeys(lines)
+        return {dataset: [*keys] for dataset, keys in asked.items()}
+
+    @cached_property
+    def common(self) -> dict[str, list[Key]]:
+        """Those that all methods answered."""
+        common = {}
+        for dataset, asked in self.asked.items():
+            shared = in_all([self._sound[at] for at in self._of(dataset)])
+            common[dataset] = [key for key in asked if key in shared]
+        return common
 
     def lines(self, at: At) -> dict[Key, Line]:
         """The sound lines of a method that are compared, in the order of the questions."""
         sound = self._sound.get(at, {})
-        return (
-            sound
-            if self.on == "all"
-            else {key: sound[key] for key in self.common[at[0]] if key in sound}
-        )
+        if self.on == "all":
+            return sound
+        return {key: sound[key] for key in self.common[at[0]] if key in sound}
 
     @cached_property
-    def pooled(self) -> dict[str, dict[tuple[str, Key], Line]]:
+    def pooled(self) -> dict[str, Pooled]:
         """The lines of each method over all data sets, by data set and question: those in all
         methods, or its own.
         """
-        own = {
-            name: {
-                (of, key): line
-                for of in self.datasets
-                for key, line in self._sound.get((of, name), {}).items()
-            }
-            for name in self.names
-        }
-        if self.on == "all":
-            return own
-        taking_part = [lines for lines in own.values() if lines]
-        return {
-            name: {
-                at: line for at, line in lines.items() if all(at in other for other in taking_part)
-            }
-            for name, lines in own.items()
-        }
+        pooled: dict[str, Pooled] = {name: {} for name in self.names}
+        for (dataset, name), lines in self._sound.items():
+            pooled[name] |= {(dataset, key): line for key, line in lines.items()}
+        if self.on == "common":
+            shared = in_all(pooled.values())
+            for own in pooled.values():
+                for place in own.keys() - shared:
+                    del own[place]
+        return pooled
 
     @cached_property
     def intervals(self) -> dict[tuple[At, str], Interval]:
         """The mean of each measure of a run with its 95 % interval, where it has values; all are
         drawn together.
         """
-        values = {
-            (at, key): [*values_of(self.lines(at), key).values()]
-            for at in self.every
-            for key in self._all
-        }
-        there = {place: column for place, column in values.items() if column}
-        found = intervals_of([(measure, column) for (_, measure), column in there.items()])
-        return dict(zip(there, found, strict=True))
+        columns = {}
+        for at, measure in product(self.every, self._all):
+            values = [*values_of(self.lines(at), measure).values()]
+            if values:
+                columns[at, measure] = values
+        intervals = intervals_of([(measure, values) for (_, measure), values in columns.items()])
+        return dict(zip(columns, intervals, strict=True))
 
     def tests(self, base: str) -> dict[tuple[At, str], PairedTest]:
         """Every other method against ``base`` in each data set, on the questions that both
@@ -131,62 +120,88 @@ class Compared:
         """Lines on the questions that are not in all methods."""
         lines = []
         for dataset in self.datasets:
-            runs, asked = self._of(dataset), self.asked[dataset]
             where = f" of {dataset}" if len(self.datasets) > 1 else ""
-            if lacking := [name for name in self.names if (dataset, name) not in self.every]:
+            lacking = [name for name in self.names if (dataset, name) not in self.every]
+            if lacking:
                 lines.append(
                     f"{dataset} is not in all methods (no run of {list_first(lacking)}): only the"
                     " same questions are compared"
                 )
-            counts = {name: len(self.lines((of, name))) for of, name in runs}
-            if self.on == "all" and len({*counts.values()}) > 1:
-                each = ", ".join(f"{name} {n:,}" for name, n in counts.items())
-                lines.append(
-                    f"each method on its own questions{where}, so the means are of others: {each}"
-                )
-            missing = len(asked) - len(self.common[dataset])
-            if self.on == "common" and missing:
-                lines.append(
-                    f"{missing:,} of {len(asked):,} questions{where} are not in all methods and are"
-                    f" left out: {self._why(dataset)}; on='all' takes each method's own"
-                )
+            counts = {name: len(self.lines((of, name))) for of, name in self._of(dataset)}
+            if self.on == "all":
+                lines += _say_unequal(counts, where)
+                continue
+            asked = len(self.asked[dataset])
+            missing = asked - len(self.common[dataset])
+            if missing:
+                left_out = _say_left_out(missing, f"{asked:,} questions{where}")
+                why = self._why(dataset)
+                lines.append(f"{left_out}: {why}; on='all' takes each method's own")
         return lines
 
     @property
     def about_pooled(self) -> list[str]:
         """Over which questions ``pooled`` is, and how many are not in all methods."""
         counts = {name: len(lines) for name, lines in self.pooled.items() if lines}
-        if self.on == "all" and len({*counts.values()}) > 1:
-            return [
-                "each method on its own questions: "
-                + ", ".join(f"{name} {n:,}" for name, n in counts.items())
-            ]
-        sets = dict.fromkeys(dataset for lines in self.pooled.values() for dataset, _ in lines)
-        n, asked = max(counts.values(), default=0), sum(map(len, self.asked.values()))
-        on = f"{n:,} question{'s' * (n != 1)}" + (f" of {', '.join(sets)}" if sets else "")
-        missing = (
-            f"; {asked - n:,} of {asked:,} are not in all methods and are left out"
-            if n < asked
-            else ""
-        )
-        return [on + missing]
+        unequal = _say_unequal(counts, "") if self.on == "all" else []
+        if unequal:
+            return unequal
+        n = max(counts.values(), default=0)
+        on = "1 question" if n == 1 else f"{n:,} questions"
+        datasets = dict.fromkeys(of for lines in self.pooled.values() for of, _ in lines)
+        if datasets:
+            on += f" of {', '.join(datasets)}"
+        asked = sum(map(len, self.asked.values()))
+        if n < asked:
+            on += f"; {_say_left_out(asked - n, f'{asked:,}')}"
+        return [on]
 
     def _why(self, dataset: str) -> str:
         """Which methods lack questions, or failed on some."""
-        said = []
+        methods = []
         for at in self._of(dataset):
-            failed = len(self.every[at]) - len(self._sound[at])
             absent = len(self.asked[dataset]) - len(self.every[at])
-            parts = [f"lacks {absent:,}"] * (absent > 0) + [f"failed on {failed:,}"] * (failed > 0)
-            said += [f"{at[1]} {' and '.join(parts)}"] if parts else []
-        return list_first(said)
+            failed = len(self.every[at]) - len(self._sound[at])
+            lacks = []
+            if absent:
+                lacks.append(f"lacks {absent:,}")
+            if failed:
+                lacks.append(f"failed on {failed:,}")
+            if lacks:
+                methods.append(f"{at[1]} {' and '.join(lacks)}")
+        return list_first(methods)
+
+
+def _without_failed(lines: Mapping[Key, Line]) -> dict[Key, Line]:
+    return {key: line for key, line in lines.items() if line["ended"] != "error"}
+
+
+def in_all(lines: Iterable[Mapping[Of, Line]]) -> set[Of]:
+    """The questions of all methods that have any."""
+    taking_part = [set(own) for own in lines if own]
+    return set.intersection(*taking_part) if taking_part else set()
+
+
+def _say_unequal(counts: Mapping[str, int], where: str) -> list[str]:
+    """That methods are not over the same questions, where their numbers differ."""
+    if len({*counts.values()}) < 2:
+        return []
+    each = ", ".join(f"{name} {n:,}" for name, n in counts.items())
+    return [f"each method on its own questions{where}, so the means are of others: {each}"]
+
+
+def _say_left_out(missing: int, of: str) -> str:
+    return f"{missing:,} of {of} are not in all methods and are left out"
 
 
 def key_questions(lines: Mapping[At, Mapping[str, Line]]) -> dict[At, dict[Key, Line]]:
-    twice: set[tuple[str, str, tuple[str, ...]]] = set()
+    """The lines of each run by question; by its id too, where a run asks it twice."""
+    twice = set()
     for (dataset, _), of_run in lines.items():
-        counts = Counter(_asked(line) for line in of_run.values())
-        twice |= {(dataset, *asked) for asked, count in counts.items() if count > 1}
+        counts = Counter(map(_asked, of_run.values()))
+        for asked, count in counts.items():
+            if count > 1:
+                twice.add((dataset, *asked))
 
     def key(dataset: str, id: str, line: Line) -> Key:
         asked = _asked(line)
@@ -209,14 +224,15 @@ def compare_pairs(
     have a value.
     """
     pairs = {}
-    for (one, base), measure in product(against.items(), measures):
-        own, others = (values_of(lines.get(of, {}), measure) for of in (one, base))
-        if both := [key for key in own if key in others]:
-            pairs[one, measure] = (
-                [own[key] for key in both],
-                [others[key] for key in both],
-                measure in SCORES,
-            )
+    for (name, base), measure in product(against.items(), measures):
+        first = values_of(lines.get(name, {}), measure)
+        second = values_of(lines.get(base, {}), measure)
+        both = [key for key in first if key in second]
+        if both:
+            a = [first[key] for key in both]
+            b = [second[key] for key in both]
+            scores = measure in SCORES
+            pairs[name, measure] = (a, b, scores)
     return dict(zip(pairs, paired_all([*pairs.values()]), strict=True))
 
 
@@ -235,33 +251,35 @@ def name_runs(records: Sequence[RunRecord]) -> dict[At, RunRecord]:
     A name that would mean two things is told apart: a data set by its fingerprint, a method by the
     first of its model, passages, seed and folder that does.
     """
-    datasets, told = _name_datasets(records), [list[str]() for _ in records]
-
-    def name(place: int) -> str:
-        label = records[place].label
-        return f"{label} ({', '.join(told[place])})" if told[place] else label
-
+    datasets = _name_datasets(records)
+    remarks = [list[str]() for _ in records]
     for tell in _TELLING:
-        names = [name(place) for place in range(len(records))]
-        for clashing in _find_clashes(records, datasets, names):
-            places = [place for place, one in enumerate(names) if one == clashing]
-            if len({tell(records[place]) for place in places}) > 1:
-                for place in places:
-                    told[place].append(tell(records[place]))
-    return {(dataset, name(place)): records[place] for place, dataset in enumerate(datasets)}
+        names = list(map(_name_run, records, remarks))
+        for places in _find_clashes(records, datasets, names):
+            telling = {place: tell(records[place]) for place in places}
+            if len({*telling.values()}) > 1:
+                for place, remark in telling.items():
+                    remarks[place].append(remark)
+    names = list(map(_name_run, records, remarks))
+    return dict(zip(zip(datasets, names, strict=True), records, strict=True))
+
+
+def _name_run(record: RunRecord, remarks: Sequence[str]) -> str:
+    return f"{record.label} ({', '.join(remarks)})" if remarks else record.label
 
 
 def _find_clashes(
     records: Sequence[RunRecord], datasets: Sequence[str], names: Sequence[str]
-) -> set[str]:
-    """Names of several runs on one data set, or of several models."""
-    places = Counter(zip(datasets, names, strict=True))
-    models: dict[str, set[str]] = {}
-    for record, name in zip(records, names, strict=True):
-        models.setdefault(name, set()).add(identify_model(record.config)[1])
-    return {name for (_, name), count in places.items() if count > 1} | {
-        n for n, of in models.items() if len(of) > 1
-    }
+) -> list[list[int]]:
+    """The places of runs of one name that are several on one data set, or of several models."""
+    clashes = []
+    for name in dict.fromkeys(names):
+        places = [place for place, other in enumerate(names) if other == name]
+        on = {datasets[place] for place in places}
+        models = {identify_model(records[place].config)[1] for place in places}
+        if len(on) < len(places) or len(models) > 1:
+            clashes.append(places)
+    return clashes
 
 
 def _name_model(record: RunRecord) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dragin_lab.checks import choice, count, several, text
@@ -19,7 +20,13 @@ from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import SCORES, RunRecord, find_runs
 from dragin_lab.study.compared import Compared, name_runs
-from dragin_lab.study.conditions import At, check_same_golds, list_differences, list_idle_thresholds
+from dragin_lab.study.conditions import (
+    At,
+    check_same_golds,
+    list_differences,
+    list_first,
+    list_idle_thresholds,
+)
 from dragin_lab.study.table import (
     INTERVALS,
     TESTED,
@@ -83,12 +90,10 @@ def table(
     """
     remedy = "give folders that 'dragin-lab run --output' wrote"
     given = several("runs", runs, str | Path | RunRecord, remedy, alone=True)
-    records = [one for one in given if isinstance(one, RunRecord)]
-    records += (
-        find_runs(paths)
-        if (paths := [one for one in given if not isinstance(one, RunRecord)])
-        else []
-    )
+    records = [run for run in given if isinstance(run, RunRecord)]
+    paths = [run for run in given if not isinstance(run, RunRecord)]
+    if paths:
+        records += find_runs(paths)
     number = count("table", number)
     if number in paper.TITLES and number not in paper.RESULTS and (records or compare):
         raise SettingError(f"Table {number} is about settings; it takes neither runs nor compare")
@@ -110,15 +115,17 @@ def _add_thresholds(values: pd.DataFrame, sources: Sequence[Source]) -> pd.DataF
     """Table 5 with a row for each threshold of ours that it has not."""
     import pandas as pd
 
-    when = METHODS["dragin"][0]
-    ours = {s.settings["threshold"] for s in sources if s.settings["when"] == when}
-    new = sorted(ours - {*values["threshold"].astype(float)})
+    rows = [values]
     first = values[values["row"] == 0]
     empty = first.assign(printed="", value=float("nan"), best=False, note="")
-    rows = [values, *(empty.assign(threshold=f"{theta:g}") for theta in new)]
+    known = {*values["threshold"].astype(float)}
+    for source in sources:
+        theta = source.settings["threshold"]
+        if source.settings["when"] == METHODS["dragin"][0] and theta not in known:
+            known.add(theta)
+            rows.append(empty.assign(threshold=f"{theta:g}"))
     every = pd.concat(rows, ignore_index=True)
-    order = every["threshold"].astype(float).sort_values(kind="stable").index
-    return every.loc[order]
+    return every.sort_values("threshold", key=lambda column: column.astype(float), kind="stable")
 
 
 def _run_of(number: int, row: Any) -> tuple[str, dict[str, Any]]:
@@ -152,34 +159,28 @@ class Source:
     """
 
     def __init__(self, at: At, record: RunRecord, named: str | None = None) -> None:
-        config, used = record.config, record.config.get("retriever") or {}
-        self.record, self.folder, self.settings = record, record.folder, config["method"]
-        self.dataset, self.asked = (
-            str(config["dataset"]["name"]),
-            int(config["dataset"]["questions"]),
-        )
+        config, dataset = record.config, record.config["dataset"]
+        self.record, self.folder = record, record.folder
+        self.settings = config["method"]
+        self.dataset = str(dataset["name"])
+        self.asked = int(dataset["questions"])
         self.at = at
         self.almanac = self.dataset.startswith("almanac/")
-        # or by the name
-        kind = config["dataset"].get("kind", self.dataset.removeprefix("almanac/"))
+        kind = dataset.get("kind", self.dataset.removeprefix("almanac/"))  # or by the name
         self.benchmark = kind if kind in BENCHMARKS else None
         self.model = str(config["model"]["model"])
-        known = plain_name(self.model) if plain_name(self.model) in paper.MODELS.values() else None
-        self.paper_model = named or known
-        search = str(used.get("kind") or "none")
-        self.searched_with = f"{search}:{used['model']}" if used.get("model") else search
-        searches = config.get("retriever") is not None
-        self.retriever = (BM25 if BM25 in search.lower() else DENSE) if searches else None
+        self.paper_model = named
+        if named is None and plain_name(self.model) in paper.MODELS.values():
+            self.paper_model = plain_name(self.model)
+        self.searched_with, self.retriever = _read_retriever(config.get("retriever"))
 
     @property
     def called(self) -> str:
         """The model's name, with that of the paper's model that it stands beside."""
         beside = self.paper_model
-        return (
-            self.model
-            if beside is None or beside in self.model.lower()
-            else f"{self.model} as {beside}"
-        )
+        if beside is None or beside in self.model.lower():
+            return self.model
+        return f"{self.model} as {beside}"
 
     def fits(self, run: dict[str, Any], benchmark: str) -> bool:
         """Whether it can fill the cells of such a run, as far as everything but its model goes."""
@@ -213,6 +214,15 @@ class Source:
         return "others are not in all runs" if whole else "the run is not complete"
 
 
+def _read_retriever(facts: dict[str, Any] | None) -> tuple[str, str | None]:
+    """What a run searched with, and whether that is ``BM25`` or ``DENSE``; None for neither."""
+    if facts is None:
+        return "none", None
+    search = str(facts.get("kind") or "none")
+    kind = BM25 if BM25 in search.lower() else DENSE
+    return (f"{search}:{facts['model']}" if facts.get("model") else search), kind
+
+
 # -- filling ---------------------------------------------------------------------------------------
 
 
@@ -220,7 +230,9 @@ class _Filling:
     """Fills a table from runs, and collects the remarks that belong below it."""
 
     def __init__(self, number: int, sources: Sequence[Source], compare: str | None) -> None:
-        self.number, self.sources, self.values = number, sources, paper.values(number)
+        check_same_golds({source.at: source.record for source in sources})
+        self.number, self.sources = number, sources
+        self.values = paper.values(number)
         if number == 5:
             self.values = _add_thresholds(self.values, sources)
         self.labels = [name for name in paper.LABELS if any(self.values[name])]
@@ -229,14 +241,13 @@ class _Filling:
         self.runs = {}
         if number in paper.RESULTS:
             self.runs = dict(_run_of(number, cell) for cell in self.cells)
-        check_same_golds({s.at: s.record for s in sources})
         self.by_model = _group_by_model(sources)
         self.base = "" if compare is None else self._find_row(compare)
         self.filling = [self._find_source(*self._row_of(cell), cell) for cell in self.cells]
         self.used = {source.at: source for source in self.filling if source is not None}
         if sources and not self.used:
             self._refuse()
-        self.compared = Compared({source.at: source.record.by_id for source in self.used.values()})
+        self.compared = Compared({at: source.record.by_id for at, source in self.used.items()})
         self.tests = cache(self.compared.tests)
         self.marks: dict[str, str] = {}  # remark -> its mark
 
@@ -244,12 +255,15 @@ class _Filling:
         return _run_of(self.number, cell) if self.runs else ("", {})
 
     def _refuse(self) -> NoReturn:
-        pairs = _list_some(f"{s.settings['when']} × {s.settings['what']}" for s in self.sources)
-        datasets = _list_some(s.dataset for s in self.sources)
-        models = _list_some(s.called for s in self.sources)
+        pairs = {
+            f"{source.settings['when']} × {source.settings['what']}" for source in self.sources
+        }
+        datasets = {source.dataset for source in self.sources}
+        models = {source.called for source in self.sources}
         raise SettingError(
-            f"Table {self.number} has no cell for the runs given, which are of {pairs} on"
-            f" {datasets} by {models}"
+            f"Table {self.number} has no cell for the runs given, which are of"
+            f" {list_first(sorted(pairs))} on {list_first(sorted(datasets))} by"
+            f" {list_first(sorted(models))}"
         )
 
     def table(self) -> Table:
@@ -296,12 +310,9 @@ class _Filling:
         return names.get(cell.on, ""), MEASURES[cell.metric][0]
 
     def _find_row(self, name: str) -> str:
-        """The key of a row; a threshold may be written in any way."""
+        """The key of a row."""
         keys = [key for key in self.runs if key != TOKENS]
-        wanted = text("compare", name).strip().lower()
-        if self.number == 5 and wanted.replace(".", "", 1).isdecimal():
-            wanted = next((key for key in keys if float(key) == float(wanted)), wanted)
-        return choice(f"row of Table {self.number}", wanted, keys)
+        return choice(f"row of Table {self.number}", text("compare", name).strip().lower(), keys)
 
     def _fill(self, cell: Any, source: Source, numbers: Parts, texts: Parts) -> None:
         """Puts our value beside the paper's."""
@@ -332,15 +343,13 @@ class _Filling:
         """
         beside = self.by_model.get(cell.model) or self.by_model.get(None) or []
         if not beside and self.number in (5, 7) and len(self.by_model) == 1:
-            beside = next(iter(self.by_model.values()))
+            [beside] = self.by_model.values()
         fitting = [source for source in beside if source.fits(run, cell.on)]
         if len(fitting) > 1:
             folders = ", ".join(str(source.folder) for source in fitting)
-            variants = len({source.settings["variant"] for source in fitting}) > 1
-            other = ", or variant=" if variants else ""
             raise SettingError(
                 f"{len(fitting)} runs fit {run['when']} × {run['what']} on {NAMES[cell.on]}:"
-                f" {folders}; give the folders of those you mean{other}"
+                f" {folders}; give the folders of those you mean, or variant="
             )
         return fitting[0] if fitting else None
 
@@ -359,18 +368,14 @@ class _Filling:
                 "the model is none of the paper's and stands beside each of them; as_model= names"
                 " one"
             )
-        answers = [
-            line
-            for source in used
-            for line in source.record.predictions
-            if line["ended"] != "error"
-        ]
-        if unreadable := sum(not line["readable"] for line in answers):
-            yes_or_no = any(source.benchmark == "strategyqa" for source in used)
-            counts_as = (
-                "; on StrategyQA they count as no, as in the released code" if yes_or_no else ""
-            )
-            lines.append(f"{unreadable:,} of {len(answers):,} answers could not be read{counts_as}")
+        predictions = [line for source in used for line in source.record.predictions]
+        answers = [line for line in predictions if line["ended"] != "error"]
+        unreadable = sum(not line["readable"] for line in answers)
+        if unreadable:
+            remark = f"{unreadable:,} of {len(answers):,} answers could not be read"
+            if any(source.benchmark == "strategyqa" for source in used):
+                remark += "; on StrategyQA they count as no, as in the released code"
+            lines.append(remark)
         shown = {source.at: source.record for source in used}
         lines += self.compared.about
         lines += list_differences(shown) + list_idle_thresholds(shown)
@@ -382,10 +387,9 @@ class _Filling:
             )
         if self.base:
             lines.append(comparing(self.base, TESTED))
-        if unused := sorted(
-            {source.dataset for source in self.sources if source.benchmark is None}
-        ):
-            lines.append(f"data sets of no table: {', '.join(unused)}")
+        unused = {source.dataset for source in self.sources if source.benchmark is None}
+        if unused:
+            lines.append(f"data sets of no table: {', '.join(sorted(unused))}")
         return lines
 
 
@@ -405,12 +409,6 @@ def _group_by_model(sources: Sequence[Source]) -> dict[str | None, list[Source]]
     return groups
 
 
-def _list_some(names: Iterable[str]) -> str:
-    every = sorted({*names})
-    return ", ".join(every[:4]) + (" …" if len(every) > 4 else "")
-
-
 def _letters(number: int) -> str:
-    return (_letters(number // 26 - 1) if number >= 26 else "") + "abcdefghijklmnopqrstuvwxyz"[
-        number % 26
-    ]
+    letter = ascii_lowercase[number % 26]
+    return _letters(number // 26 - 1) + letter if number >= 26 else letter

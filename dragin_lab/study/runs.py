@@ -20,7 +20,7 @@ from dragin_lab.errors import RunError, SettingError, TraceFileError
 from dragin_lab.run.intervals import describe_failures
 from dragin_lab.run.rundir import Line, RunRecord, find_runs, own_metrics, value_of
 from dragin_lab.study.causes import CAUSES, Cause, Judge
-from dragin_lab.study.compared import Compared, Key, compare_pairs, key_questions, name_runs
+from dragin_lab.study.compared import Compared, Key, compare_pairs, in_all, key_questions, name_runs
 from dragin_lab.study.conditions import (
     ANSWER_COLUMNS,
     check_same_golds,
@@ -57,10 +57,8 @@ class Runs:
             )
         self._by = name_runs(self.records)  # by data set and method
         check_same_golds(self._by)
-        self._keys = key_questions({at: record.by_id for at, record in self._by.items()})
-        self._lines = {
-            at: {line["id"]: line for line in lines.values()} for at, lines in self._keys.items()
-        }
+        self._lines = {at: record.by_id for at, record in self._by.items()}
+        self._keys = key_questions(self._lines)
         self.names = tuple(dict.fromkeys(name for _, name in self._by))
         self.datasets = tuple(dict.fromkeys(dataset for dataset, _ in self._by))
         self.metrics = own_metrics(line for record in self.records for line in record.predictions)
@@ -84,12 +82,10 @@ class Runs:
     def lines(self, dataset: str, name: str) -> dict[str, Line]:
         """The lines of a method by question id; none where it has not answered the data set."""
         at = text("dataset", dataset), text("name", name)
-        chosen, known = self._chosen, self._keys.get(at, {})
-        return {
-            line["id"]: line
-            for key, line in known.items()
-            if chosen is None or (dataset, key) in chosen
-        }
+        if self._chosen is None:
+            return self._lines.get(at, {})
+        keyed = self._keys.get(at, {}).items()
+        return {line["id"]: line for key, line in keyed if (dataset, key) in self._chosen}
 
     def compared(self, on: str = "common") -> Compared:
         """The methods on the questions that all of them answered, or each on its own
@@ -182,9 +178,8 @@ class Runs:
         base, compared = choice("method", against, self.names), self.compared(on)
         notes = remark_selection(self._chosen_by, self._choosing, self.names)
         notes += compared.about + list_differences(self._by)
-        pairs = {
-            name: base for name in self.names if name != base and not self._choosing & {name, base}
-        }
+        compared_with = [name for name in self.names if not self._choosing & {name, base}]
+        pairs = {name: base for name in compared_with if name != base}
         tests = compare_pairs(compared.pooled, pairs, ("em", "f1", *self.metrics))
         if not tests:
             none = (
@@ -238,17 +233,16 @@ class Runs:
         Counted over the questions that all methods answered, or failed on; ``attrs["notes"]`` says
         what is left out.
         """
-        compared, counts = self.compared(), dict[str, Counter[str]]()
-        for dataset, name in self._by:
-            every = [
-                compared.every[at] for at in self._by if at[0] == dataset and compared.every[at]
-            ]
-            own = compared.every[dataset, name]
-            shared = [line["id"] for key, line in own.items() if all(key in one for one in every)]
-            found = [self.cause(qid, name, dataset) for qid in shared]
-            counts.setdefault(name, Counter()).update(
-                cause.kind for cause in found if cause is not None
-            )
+        compared = self.compared()
+        counts = {name: Counter[str]() for name in self.names}
+        for dataset in self.datasets:
+            runs = {at[1]: lines for at, lines in compared.every.items() if at[0] == dataset}
+            shared = in_all(runs.values())
+            for name, lines in runs.items():
+                for key in shared & lines.keys():
+                    cause = self.cause(lines[key]["id"], name, dataset)
+                    if cause is not None:
+                        counts[name][cause.kind] += 1
         kinds = [kind for kind in CAUSES if any(kind in of for of in counts.values())]
         table = pd.DataFrame(
             {name: [of[kind] for kind in kinds] for name, of in counts.items()}, index=kinds
@@ -290,27 +284,22 @@ class Runs:
         Raises ``SettingError`` for an expression that cannot be read, and where no question is
         left.
         """
-        frame = (
-            self.outcomes
-            if find_names(text("expression", expression)) <= {*self.outcomes}
-            else self.questions
-        )
+        names = find_names(text("expression", expression))
+        frame = self.outcomes if names <= {*self.outcomes} else self.questions
         rows = frame[evaluate(frame, expression)]
         if rows.empty:
             raise SettingError(f"no question matches {expression}")
         runs = Runs(self.records)
         chosen = zip(rows["dataset"], rows["method"], rows["id"], strict=True)
-        at = {
-            (*at, line["id"]): (at[0], key)
-            for at, lines in self._keys.items()
-            for key, line in lines.items()
-        }
-        runs._chosen = frozenset(at[one] for one in chosen)
-        judged = rows["method"] if find_names(expression) & {*ANSWER_COLUMNS, *self.metrics} else ()
-        runs._chosen_by, runs._choosing = (
-            (*self._chosen_by, expression),
-            self._choosing.union(judged),
-        )
+        keys = {}
+        for (dataset, name), lines in self._keys.items():
+            for key, line in lines.items():
+                keys[dataset, name, line["id"]] = dataset, key
+        runs._chosen = frozenset(keys[row] for row in chosen)
+        runs._chosen_by = (*self._chosen_by, expression)
+        runs._choosing = self._choosing
+        if names & {*ANSWER_COLUMNS, *self.metrics}:
+            runs._choosing = self._choosing.union(rows["method"])
         runs._judges, runs._causes = self._judges, self._causes
         return runs
 
@@ -323,11 +312,9 @@ class Runs:
         among = self.datasets if dataset is None else [text("dataset", dataset)]
         answered = [(name, method) for name in among if id in self._lines.get((name, method), ())]
         if len(answered) != 1:
-            what = (
-                "is in several data sets; name one"
-                if answered
-                else f"was not answered by {method!r}"
-            )
+            what = f"was not answered by {method!r}"
+            if answered:
+                what = "is in several data sets; name one"
             raise SettingError(f"question {id!r} {what}; ids are in .questions")
         return self._by[answered[0]], self._lines[answered[0]][id]
 
@@ -338,9 +325,8 @@ class Runs:
         record, line = self.record(id, method, dataset)
         at = next(at for at, of in self._by.items() if of is record)
         key = next(key for key, one in self._keys[at].items() if one is line)
-        return (
-            self._keys.get((at[0], choice("method", other, self.names)), {}).get(key, {}).get("id")
-        )
+        others = self._keys.get((at[0], choice("method", other, self.names)), {})
+        return others[key]["id"] if key in others else None
 
     # -- traces and causes -------------------------------------------------------------------------
 
@@ -377,17 +363,12 @@ class Runs:
         record, line = self.record(id, method, dataset)
         at = (record.folder, id)
         if at not in self._causes:
-            wrong = line["ended"] == "error" or (line["em"] is not None and line["em"] < _RIGHT)
-            judge = self.judge(record.config["dataset"]["name"])
-            known = record.causes.get(id)
-            judged = (
-                Cause(*known)
-                if known
-                else judge.cause(line, self.kept_trace(record, id))
-                if wrong
-                else None
-            )
-            self._causes[at] = judged
+            self._causes[at] = None
+            if id in record.causes:
+                self._causes[at] = Cause(*record.causes[id])
+            elif line["ended"] == "error" or (line["em"] is not None and line["em"] < _RIGHT):
+                judge = self.judge(record.config["dataset"]["name"])
+                self._causes[at] = judge.cause(line, self.kept_trace(record, id))
         return self._causes[at]
 
     def __repr__(self) -> str:

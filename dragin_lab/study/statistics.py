@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.intervals import Numbers, bootstrap, check_numbers
+from dragin_lab.run.intervals import Numbers, bootstrap, check_numbers, in_columns
 
 SAMPLES = 10_000  # random signs of a test
 
@@ -66,34 +66,32 @@ def paired_all(
     """``paired`` of each (a, b, scores); those of equal length share the signs and questions
     that are drawn.
     """
-    differences = []
-    for a, b, _ in pairs:
-        first, second = check_numbers("a", a), check_numbers("b", b)
-        if len(first) != len(second):
-            remedy = "give both for the same questions"
-            raise SettingError(f"{len(first)} and {len(second)} results cannot be paired; {remedy}")
-        differences.append(first - second)  # (n,)
+    differences = [_subtract(a, b) for a, b, _ in pairs]
     intervals = bootstrap(differences, [(-1.0, 1.0) if scores else None for *_, scores in pairs])
-    values = [_exact_p(difference, samples) for difference in differences]
-    drawn = [at for at, p in enumerate(values) if p is None]
-    for n in {len(differences[at]) for at in drawn}:
-        own = [at for at in drawn if len(differences[at]) == n]
-        counted = _drawn_p(np.stack([differences[at] for at in own], axis=1), samples)
-        values = [dict(zip(own, counted, strict=True)).get(at, p) for at, p in enumerate(values)]
-    floors = [1 / samples if at in drawn else PairedTest.floor for at in range(len(pairs))]
-    return [
-        PairedTest(
-            mean.mean,
-            mean.low,
-            mean.high,
-            float(p),  # type: ignore[arg-type]
-            mean.n,
-            int((d > 0).sum()),
-            int((d < 0).sum()),
-            floor,
+    exact = [_exact_p(difference, samples) for difference in differences]
+    undecided = [d for d, p in zip(differences, exact, strict=True) if p is None]
+    drawn = _draw_p(undecided, samples)
+    tests = []
+    for mean, d, p in zip(intervals, differences, exact, strict=True):
+        floor = PairedTest.floor
+        if p is None:
+            p = next(drawn)
+            floor = 1 / samples
+        won = int((d > 0).sum())
+        lost = int((d < 0).sum())
+        tests.append(PairedTest(mean.mean, mean.low, mean.high, p, mean.n, won, lost, floor))
+    return tests
+
+
+def _subtract(a: Numbers, b: Numbers) -> np.ndarray:
+    """a - b, (n,). Raises ``SettingError`` for results that cannot be paired."""
+    first, second = check_numbers("a", a), check_numbers("b", b)
+    if len(first) != len(second):
+        raise SettingError(
+            f"{len(first)} and {len(second)} results cannot be paired; give both for the same"
+            " questions"
         )
-        for mean, d, p, floor in zip(intervals, differences, values, floors, strict=True)
-    ]
+    return first - second
 
 
 def _exact_p(difference: np.ndarray, samples: int) -> float | None:
@@ -109,28 +107,38 @@ def _exact_p(difference: np.ndarray, samples: int) -> float | None:
         return float(binomtest(int((signed > 0).sum()), len(signed)).pvalue)
     if len(signed) >= math.log2(samples):
         return None
-    # (2^m, m) which signs are +
-    plus = np.arange(2 ** len(signed))[:, None] >> np.arange(len(signed)) & 1
+    m = len(signed)
+    plus = np.arange(2**m)[:, None] >> np.arange(m) & 1  # (2^m, m) which signs are +
     return float(_reach(plus, signed[:, None]).mean())
 
 
-def _drawn_p(differences: np.ndarray, samples: int) -> np.ndarray:
-    """p (c,) of differences (n, c) by random signs, one product for all columns; the observed
-    signs are among them.
+def _draw_p(differences: Sequence[np.ndarray], samples: int) -> Iterator[float]:
+    """p of each of some differences (n,) by random signs."""
+    counted = in_columns(differences, lambda columns: _count_uneven(columns, samples))
+    return (float(uneven / samples) for uneven in counted)
+
+
+def _count_uneven(differences: np.ndarray, samples: int) -> np.ndarray:
+    """How often (c,) differences (n, c) with random signs are as uneven as their own, which are
+    among the draws.
     """
-    n, rng, hits = len(differences), np.random.default_rng(0), 1
-    for some in np.array_split(np.arange(samples - 1), max(1, n * samples // 2**22)):
-        plus = np.unpackbits(
-            rng.integers(0, 256, (len(some), -(-n // 8)), np.uint8), axis=1, count=n
-        )
-        hits = hits + _reach(plus, differences).sum(axis=0)  # (c,)
-    return np.asarray(hits / samples)
+    n, columns = differences.shape
+    rng = np.random.default_rng(0)
+    count = np.ones(columns)
+    batches = max(1, n * samples // 2**22)
+    for draws in np.array_split(np.arange(samples - 1), batches):
+        size = len(draws), -(-n // 8)
+        signs = rng.integers(0, 256, size, np.uint8)  # eight in a byte
+        plus = np.unpackbits(signs, axis=1, count=n)  # (draws, n)
+        count += _reach(plus, differences).sum(axis=0)
+    return count
 
 
 def _reach(plus: np.ndarray, differences: np.ndarray) -> np.ndarray:
     """Whether sums (ways, c) of differences (n, c) are as far from 0 as their own, + where
     ``plus`` (ways, n) is 1.
     """
-    # (c,) and what rounding may take
-    total, least = differences.sum(axis=0), 1e-12 * np.abs(differences).sum(axis=0)
-    return np.abs(2 * (plus.astype(np.float64) @ differences) - total) >= np.abs(total) - least
+    total = differences.sum(axis=0)  # (c,)
+    rounding = 1e-12 * np.abs(differences).sum(axis=0)  # (c,) that it may take
+    sums = 2 * (plus.astype(np.float64) @ differences) - total  # (ways, c)
+    return np.abs(sums) >= np.abs(total) - rounding

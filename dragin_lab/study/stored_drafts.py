@@ -26,6 +26,11 @@ def _count_spaces(text: str) -> int:
     return len(text) - len(text.lstrip(" " + "".join(MARKERS)))
 
 
+def _lost_spaces(draft: Draft) -> bool:
+    """Whether fewer spaces open its text than its tokens."""
+    return _count_spaces(draft.text) < _count_spaces("".join(draft.pieces))
+
+
 class StoredTokenizer:
     """``episode.Tokenizer`` as far as a trace tells: the tokens it generated and the alternatives
     it saw.
@@ -39,22 +44,22 @@ class StoredTokenizer:
     def __init__(self, trace: Trace) -> None:
         self._tokens: dict[int, str] = {}
         self._shown: dict[int, str] = {}
-        written = [c for c in trace.continuations if len(c)]
-        for c in written:
-            self._tokens.update(zip(c.ids.tolist(), c.pieces, strict=True))
-            for (a, b), token in zip(c.offsets.tolist(), c.ids.tolist(), strict=True):
-                if a or token not in self._shown:  # a text's first token may have lost its space
-                    self._shown[token] = c.text[a:b]
-        for c in written:  # what the tokenizer itself gave goes before what the text shows
-            for ids, names in zip(c.alternative_ids.tolist(), c.alternative_tokens, strict=False):
-                self._shown.update(zip(ids, names, strict=False))
-        opened = [c for c in written if c.pieces[0].startswith(MARKERS)]
-        every = list(self._tokens.values())
-        self.marker = next((m for m in MARKERS if any(token.startswith(m) for token in every)), "")
+        drafts = [draft for draft in trace.continuations if len(draft)]
+        for draft in drafts:
+            ids = draft.ids.tolist()
+            self._tokens.update(zip(ids, draft.pieces, strict=True))
+            for token, start, text in zip(ids, draft.offsets[:, 0], draft.tokens, strict=True):
+                if start or token not in self._shown:  # a first token may have lost its space
+                    self._shown[token] = text
+        for draft in drafts:  # what the tokenizer itself gave goes before what the text shows
+            alternatives = zip(draft.alternative_ids, draft.alternative_tokens, strict=False)
+            for row, names in alternatives:
+                self._shown.update(zip(row.tolist(), names, strict=False))
+        openings = {piece[:1] for piece in self._tokens.values()}
+        self.marker = next((marker for marker in MARKERS if marker in openings), "")
+        opened = [draft for draft in drafts if draft.pieces[0].startswith(MARKERS)]
         #: Whether decoding drops the space before the first token, as SentencePiece's decoder does.
-        self._strips = bool(opened) and not any(
-            _count_spaces("".join(c.pieces)) <= _count_spaces(c.text) for c in opened
-        )
+        self._strips = bool(opened) and all(map(_lost_spaces, opened))
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Raw vocabulary strings; raises ``TraceFileError`` for an id that the trace has not
@@ -169,21 +174,27 @@ class StoredDraft:
     def closes(self, stop: Stop) -> tuple[int, str] | None:
         """After how many tokens a stop that heeds no threshold is reached, and its reason."""
         if stop not in self._closed:
-            reasons = ((n, stop.reached(self.stored[:n])) for n in range(1, len(self.stored) + 1))
-            self._closed[stop] = next(((n, reason) for n, reason in reasons if reason), None)
+            self._closed[stop] = None
+            for n in range(1, len(self.stored) + 1):
+                reason = stop.reached(self.stored[:n])
+                if reason:
+                    self._closed[stop] = n, reason
+                    break
         return self._closed[stop]
 
     def served(self, watch: Watch | None, stop: Stop) -> Draft | None:
         """What the model would have written under these stops; None where the stored draft ends
         too early.
         """
-        fired = None if watch is None else self.fires(watch)
-        ends = [] if watch is None or fired is None else [(fired, watch.trigger.name)]
-        ends += [closed] if (closed := self.closes(stop)) is not None else []
         stored = self.stored
         whole = stored.closed or stored.stopped == "length"
-        if not ends:
+        end = self.closes(stop)
+        fired = None if watch is None else self.fires(watch)
+        if watch is not None and fired is not None and (end is None or fired <= end[0]):
+            end = fired, watch.trigger.name
+        if end is None:
             return stored if whole else None
-        n, reason = min(ends, key=lambda end: end[0])
-        as_it_is = n == len(stored) and (whole or reason == stored.stopped)
-        return stored if as_it_is else stored.ended_at(n, reason)
+        n, reason = end
+        if n == len(stored) and (whole or reason == stored.stopped):
+            return stored
+        return stored.ended_at(n, reason)

@@ -287,23 +287,21 @@ def means_table(records: Mapping[At, RunRecord], compared: Compared, base: str =
     for dataset in compared.datasets:
         heading = "" if len(compared.datasets) == 1 else dataset  # the title names it
         answers = {at: [*compared.lines(at).values()] for at in _runs_on(dataset, compared)}
-        counts = {at: len(lines) for at, lines in answers.items() if at in records}
-        numbers[heading, "n"] = [{"": counts.get(at)} for at in answers]
-        texts[heading, "n"] = [{"": f"{counts[at]:,}" if at in counts else ""} for at in answers]
+        counts = [len(lines) if at in records else None for at, lines in answers.items()]
+        numbers[heading, "n"] = [{"": n} for n in counts]
+        texts[heading, "n"] = [{"": "" if n is None else f"{n:,}"} for n in counts]
         for measure, key, places in _measures_of(answers):
-            column = heading, measure
-            means = {at: compared.intervals.get((at, key)) for at in answers}
-            tested = {at: tests.get((at, key)) for at in answers}
-            numbers[column] = [
-                {} if mean is None else numbers_of("mean", mean, base, tested[at])
-                for at, mean in means.items()
-            ]
-            texts[column] = [
-                {} if mean is None else texts_of("mean", mean, base, tested[at], places)
-                for at, mean in means.items()
-            ]
+            means = [compared.intervals.get((at, key)) for at in answers]
+            cells: list[Parts] = [{} for _ in answers]
+            shown: list[Parts] = [{} for _ in answers]
+            for row, (at, mean) in enumerate(zip(answers, means, strict=True)):
+                if mean is not None:
+                    test = tests.get((at, key))
+                    cells[row] = numbers_of("mean", mean, base, test)
+                    shown[row] = texts_of("mean", mean, base, test, places)
             if key in ("em", "f1"):
-                _mark_best([*means.values()], texts[column])
+                _mark_best(means, shown)
+            numbers[heading, measure], texts[heading, measure] = cells, shown
         unreadable = [{"": _count_unreadable(lines)} for lines in answers.values()]
         numbers[heading, "unreadable"] = texts[heading, "unreadable"] = unreadable
     labels = [name + _incomplete(_runs_of(name, records)) for name in compared.names]
@@ -312,7 +310,8 @@ def means_table(records: Mapping[At, RunRecord], compared: Compared, base: str =
     title = ", ".join(datasets) if len(datasets) < 4 else f"{len(datasets)} data sets"
     sheet = spread(texts, index).fillna("")
     about = _about(records, compared)
-    about += [comparing(base, TESTED)] if tests else []
+    if tests:
+        about.append(comparing(base, TESTED))
     about += list_differences(records) + list_idle_thresholds(records)
     if sheet.map(lambda text: text.endswith("*")).any(axis=None):
         about.append("*: the best")
@@ -353,46 +352,50 @@ def _incomplete(records: list[RunRecord]) -> str:
     nothing.
     """
     asked = sum(record.config["dataset"]["questions"] for record in records)
-    answered = sum(len(record.predictions) for record in records)
+    lines = [line for record in records for line in record.predictions]
     failed = sum(len(record.failed) for record in records)
-    small = sum("window" in line for record in records for line in record.predictions)
-    remarks = [f"{answered} of {asked}"] * (answered < asked) + [f"{failed} failed"] * (failed > 0)
-    remarks += [f"window too small for {small}"] * (small > 0)
+    small = sum("window" in line for line in lines)
+    remarks = []
+    if len(lines) < asked:
+        remarks.append(f"{len(lines)} of {asked}")
+    if failed:
+        remarks.append(f"{failed} failed")
+    if small:
+        remarks.append(f"window too small for {small}")
     return f" ({', '.join(remarks)})" if remarks else ""
 
 
 def _about(records: Mapping[At, RunRecord], compared: Compared) -> list[str]:
-    answers = [[*compared.lines(at).values()] for at in records]
-    n = _span([len(lines) for lines in answers])
-    scored = _span([sum(line["em"] is not None for line in lines) for lines in answers])
+    answers = {at: [*compared.lines(at).values()] for at in records}
+    n = _span([len(lines) for lines in answers.values()])
+    scored = _span([sum(line["em"] is not None for line in own) for own in answers.values()])
     part = "" if scored in (n, "0") else f", {scored} of them scored"
     lines = [f"n = {n} question{'' if n == '1' else 's'}{part}; {INTERVALS}", *compared.about]
     lines += describe_failures([line for record in records.values() for line in record.predictions])
-    templates = [record.config["template"] for record in records.values()]
-    if "strategyqa" in [template.get("answer_rule") for template in templates]:
+    templates = {at: record.config["template"] for at, record in records.items()}
+    if any(template.get("answer_rule") == "strategyqa" for template in templates.values()):
         lines.append(
             "unreadable answers to yes-or-no questions count as no, as in the released code"
         )
     among: dict[tuple[str, str], None] = {}
-    for ((dataset, _), template), own in zip(
-        zip(records, templates, strict=True), answers, strict=True
-    ):
-        shown = (one.get("question", "") for one in template.get("exemplars", ()))
-        found = among_exemplars(((line["question"], line["question"]) for line in own), shown)
-        among |= dict.fromkeys((dataset, text) for text in found)
-    lines += [say_among([*among])] if among else []
+    silent, hint = 0, ""
+    for at, own in answers.items():
+        shown = [exemplar.get("question", "") for exemplar in templates[at].get("exemplars", ())]
+        asked = [(line["question"], line["question"]) for line in own]
+        among |= dict.fromkeys((at[0], text) for text in among_exemplars(asked, shown))
+        empty = sum(not line["text"].strip() for line in own)
+        silent += empty
+        if empty and templates[at].get("layout") != "chat":
+            hint = '; an instruct model may need layout="chat"'
+    if among:
+        lines.append(say_among([*among]))
     unknown = [one for record in records.values() for one in record.config.get("not_known", ())]
     lines += dict.fromkeys(unknown)
-    every = [
-        (template, one) for template, own in zip(templates, answers, strict=True) for one in own
-    ]
-    if silent := [template for template, one in every if not one["text"].strip()]:
-        hint = '; an instruct model may need layout="chat"'
+    if silent:
+        total = sum(map(len, answers.values()))
         lines.append(
-            f"{len(silent)} of {len(every)} texts are empty: the model ended before it wrote"
-            " anything, and the answer was asked for"
-            + hint
-            * any(template.get("layout") != "chat" for template in silent)
+            f"{silent} of {total} texts are empty: the model ended before it wrote anything, and"
+            f" the answer was asked for{hint}"
         )
     return lines
 
