@@ -5,11 +5,11 @@ question.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import pairwise, product
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -44,22 +44,36 @@ class Sentence:
     words: list[tuple[int, str, bool]]
     came: list[tuple[int, Step]]  # where passages came in, and the step that fetched them
 
+    @cached_property
+    def trigrams(self) -> Counter[str]:
+        """Its character trigrams, case aside: those of languages that set no spaces too."""
+        text = f" {' '.join(self.text.casefold().split())} "
+        return Counter(text[place : place + 3] for place in range(len(text) - 2))
+
+    def likeness(self, other: Sentence) -> float:
+        """Dice's coefficient of both sentences' trigrams."""
+        both, all = self.trigrams & other.trigrams, self.trigrams + other.trigrams
+        return 2 * both.total() / all.total()
+
     def pieces(self, base: Sentence | None) -> list[tuple[int, str, bool, bool]]:
         """The sentence in order: (step, "", …) or (0, word, whether ``base`` lacks it, whether
         with passages).
         """
-        old, words = base.text.split() if base else [], [word for _, word, _ in self.words]
-        same = {
-            i
-            for match in SequenceMatcher(None, old, words, autojunk=False).get_matching_blocks()
-            for i in range(match.b, match.b + match.size)
-        }
-        parts: list[tuple[float, int, str, bool, bool]] = [
-            (place, 0, word, bool(base) and number not in same, fresh)
-            for number, (place, word, fresh) in enumerate(self.words)
-        ]
-        parts += [(place - 0.5, step.index + 1, "", False, False) for place, step in self.came]
-        return [piece for _, *piece in sorted(parts, key=lambda part: part[0])]  # type: ignore[misc]
+        new = [base is not None] * len(self.words)
+        if base is not None:
+            words = [word for _, word, _ in self.words]
+            matcher = SequenceMatcher(None, base.text.split(), words, autojunk=False)
+            for match in matcher.get_matching_blocks():
+                new[match.b : match.b + match.size] = [False] * match.size
+        came = deque(self.came)
+        pieces = []
+        for (place, word, fresh), is_new in zip(self.words, new, strict=True):
+            while came and came[0][0] <= place:
+                _, step = came.popleft()
+                pieces.append((step.index + 1, "", False, False))
+            pieces.append((0, word, is_new, fresh))
+        pieces += [(step.index + 1, "", False, False) for _, step in came]
+        return pieces
 
 
 def compare(
@@ -75,10 +89,9 @@ def compare(
     trace, more than ``MAX_TRACES``, traces of different questions, or other than one label each;
     ``TraceFileError`` for a path that holds no trace.
     """
-    given = several(
-        "traces", traces, Trace | str | Path, "give a list of traces or of paths", alone=True
-    )
-    opened = [open_trace(one) for one in (*given, *others)]
+    remedy = "give a list of traces or of paths"
+    given = several("traces", traces, Trace | str | Path, remedy, alone=True)
+    opened = [open_trace(trace) for trace in (*given, *others)]
     if not 1 <= len(opened) <= MAX_TRACES:
         raise SettingError(
             f"{len(opened)} traces cannot be compared; give 1 to {MAX_TRACES} of one question"
@@ -89,24 +102,24 @@ def compare(
         raise SettingError(
             f"the traces ask different questions, {first!r} and {other!r}; compare traces of one"
         )
-    names = number_equal([label_of(trace.method) for trace in opened])
-    if labels is not None and len(
-        names := several("labels", labels, str, "give a list of texts")
-    ) != len(opened):
+    if labels is None:
+        names = number_equal([label_of(trace.method) for trace in opened])
+    else:
+        names = several("labels", labels, str, "give a list of texts")
+    if len(names) != len(opened):
         raise SettingError(
             f"{len(names)} labels do not go with {len(opened)} traces; give one each"
         )
-    texts = [read_sentences(trace) for trace in opened]
-    slots = [
-        [None if at is None else text[at] for text, at in zip(texts, slot, strict=True)]
-        for slot in align_sentences(
-            [[sentence.text for sentence in text[:MAX_SENTENCES]] for text in texts]
-        )
-    ]
-    more = [(name, len(text) - MAX_SENTENCES) for name, text in zip(names, texts, strict=True)]
-    left_out = "; ".join(f"{name}: {count(n, 'more sentence')}" for name, n in more if n > 0)
+    texts, left_out = [], []
+    for name, trace in zip(names, opened, strict=True):
+        sentences = read_sentences(trace)
+        texts.append(sentences[:MAX_SENTENCES])
+        if len(sentences) > MAX_SENTENCES:
+            left_out.append(f"{name}: {count(len(sentences) - MAX_SENTENCES, 'more sentence')}")
+    slots = align_sentences(texts)
     columns = list(zip(names, opened, strict=True))
-    inner = render("compare.html", columns=columns, slots=slots, left_out=left_out, cut_off=cut_off)
+    said = "; ".join(left_out)
+    inner = render("compare.html", columns=columns, slots=slots, left_out=said, cut_off=cut_off)
     return Page(questions[0], inner)
 
 
@@ -115,20 +128,27 @@ def compare_flipped(difference: Difference, id: str, dataset: str | None = None)
     """Both traces of a question side by side (``dl.compare``). Raises ``RunError`` where one was
     not kept.
     """
-    rows = difference.table[difference.table["id"] == id]
-    sets = sorted({*rows["dataset"]}) if dataset is None else [dataset]
-    if len(sets) != 1:
-        what = f"is in the data sets {', '.join(sets)}; name one" if sets else "did not flip"
-        raise SettingError(f"question {id!r} {what}; ids are in .table")
+    if dataset is None:
+        rows = difference.table[difference.table["id"] == id]
+        datasets = sorted({*rows["dataset"]})
+        if len(datasets) != 1:
+            several = f"is in the data sets {', '.join(datasets)}; name one"
+            what = several if datasets else "did not flip"
+            raise SettingError(f"question {id!r} {what}; ids are in .table")
+        dataset = datasets[0]
     runs, one, other = difference.runs, difference.one, difference.other
-    ids = {one: id, other: str(runs.same(id, one, other, sets[0]))}
-    return compare([runs.trace(own, name, sets[0]) for name, own in ids.items()], labels=[*ids])
+    same = str(runs.same(id, one, other, dataset))
+    traces = [runs.trace(id, one, dataset), runs.trace(same, other, dataset)]
+    return compare(traces, labels=[one, other])
 
 
 def number_equal(names: Sequence[str]) -> list[str]:
     """Names, with ``#1``, ``#2`` … after those that stand there more than once."""
-    counted = ((name, names[: at + 1].count(name)) for at, name in enumerate(names))
-    return [f"{name} #{number}" if names.count(name) > 1 else name for name, number in counted]
+    numbered = []
+    for place, name in enumerate(names):
+        number = names[: place + 1].count(name)
+        numbered.append(f"{name} #{number}" if names.count(name) > 1 else name)
+    return numbered
 
 
 def read_sentences(trace: Trace) -> list[Sentence]:
@@ -137,57 +157,53 @@ def read_sentences(trace: Trace) -> list[Sentence]:
     """
     # as many characters, none that spaCy refuses
     spans = load_pipeline().spans(printable(trace.text))
-    fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
-    came, ends = arrivals(trace), [stop for _, stop in spans[:-1]] + [len(trace.text) + 1]
+    fresh: set[int] = set()  # characters that were written with passages in view
+    for origin in origins(trace):
+        if origin.with_passages:
+            fresh |= {*range(origin.start, origin.stop)}
+    came = deque(arrivals(trace))
     sentences = []
-    for (start, stop), low, high in zip(spans, [-1, *ends], ends, strict=False):
-        places = [
-            (start + match.start(), match[0])
-            for match in re.finditer(r"\S+", trace.text[start:stop])
-        ]
-        words = [(at, word, any(a <= at < b for a, b in fresh)) for at, word in places]
-        sentences.append(
-            Sentence(
-                trace.text[start:stop], words, [pair for pair in came if low <= pair[0] < high]
-            )
-        )
+    for start, stop in spans:
+        sentence = Sentence(trace.text[start:stop], [], [])
+        for match in re.compile(r"\S+").finditer(trace.text, start, stop):
+            sentence.words.append((match.start(), match[0], match.start() in fresh))
+        while came and (came[0][0] < stop or stop == spans[-1][1]):
+            sentence.came.append(came.popleft())
+        sentences.append(sentence)
     return sentences
 
 
-def count_trigrams(sentence: str) -> Counter[str]:
-    """The character trigrams of a sentence, case aside: those of languages that set no spaces
-    too.
-    """
-    text = f" {' '.join(sentence.casefold().split())} "
-    return Counter(text[at : at + 3] for at in range(max(len(text) - 2, 1)))
-
-
-def align_sentences(texts: Sequence[Sequence[str]]) -> list[list[int | None]]:
-    """Slots in reading order; each holds for every text the number of the sentence in it, None for
-    none.
+def align_sentences(texts: Sequence[Sequence[Sentence]]) -> list[list[Sentence | None]]:
+    """Slots in reading order; each holds a sentence of every text, None for none.
 
     The texts are added one after another. Each keeps its order; a sentence joins a slot, so
     the most alike pairs (Dice's coefficient) stand together, or gets a slot of its own.
     """
-    slots: list[list[int | None]] = []
-    trigrams = [[count_trigrams(sentence) for sentence in sentences] for sentences in texts]
-    for number, sentences in enumerate(trigrams):
-        likeness = np.zeros((len(slots), len(sentences)))  # (slots, sentences)
-        for (row, slot), (column, sentence) in product(enumerate(slots), enumerate(sentences)):
-            others = [trigrams[text][at] for text, at in enumerate(slot) if at is not None]
-            likeness[row, column] = max(
-                2 * (one & sentence).total() / (one + sentence).total() for one in others
-            )
-        merged: list[list[int | None]] = []
-        for (i, j), (k, m) in pairwise(
-            [(-1, -1), *_pair_alike(likeness), (len(slots), len(sentences))]
-        ):
-            merged += [[*slot, None] for slot in slots[i + 1 : k]]
-            merged += [[*[None] * number, s] for s in range(j + 1, m)]
-            if k < len(slots):
-                merged.append([*slots[k], m])
+    slots: list[list[Sentence | None]] = []
+    for number, sentences in enumerate(texts):
+        merged: list[list[Sentence | None]] = []
+        row = column = 0
+        ends = len(slots), len(sentences)
+        for next_row, next_column in [*_pair_alike(_compare_all(slots, sentences)), ends]:
+            merged += [[*slot, None] for slot in slots[row:next_row]]
+            merged += [[*[None] * number, new] for new in sentences[column:next_column]]
+            if next_row < len(slots):
+                merged.append([*slots[next_row], sentences[next_column]])
+            row, column = next_row + 1, next_column + 1
         slots = merged
     return slots
+
+
+def _compare_all(
+    slots: Sequence[Sequence[Sentence | None]], sentences: Sequence[Sentence]
+) -> np.ndarray:
+    """How alike each sentence and the likest one of each slot are, (slots, sentences)."""
+    likeness = np.zeros((len(slots), len(sentences)))
+    for row, slot in enumerate(slots):
+        for column, sentence in enumerate(sentences):
+            alike = [sentence.likeness(other) for other in slot if other is not None]
+            likeness[row, column] = max(alike)
+    return likeness
 
 
 def _pair_alike(likeness: np.ndarray) -> list[tuple[int, int]]:
@@ -196,12 +212,14 @@ def _pair_alike(likeness: np.ndarray) -> list[tuple[int, int]]:
     """
     if not likeness.size or likeness.max() < ALIKE:
         return []
-    row, column = (int(at) for at in np.unravel_index(likeness.argmax(), likeness.shape))
-    before, behind = (
-        _pair_alike(likeness[:row, :column]),
-        _pair_alike(likeness[row + 1 :, column + 1 :]),
-    )
-    return [*before, (row, column), *((row + 1 + i, column + 1 + j) for i, j in behind)]
+    width = likeness.shape[1]
+    row, column = divmod(int(likeness.argmax()), width)
+    pairs = _pair_alike(likeness[:row, :column])
+    pairs.append((row, column))
+    row, column = row + 1, column + 1
+    for i, j in _pair_alike(likeness[row:, column:]):
+        pairs.append((row + i, column + j))
+    return pairs
 
 
 COLUMNS = [
@@ -232,30 +250,29 @@ def describe_answers(runs: Runs, answers: Sequence[tuple[str, str, str]]) -> str
     """Answers to one question, by data set, id and method: why they are wrong, where they first
     part, both traces.
     """
-    lines, traces, compared = [], dict[str, Trace](), ""
-    for dataset, own, name in answers:
-        record, line = runs.record(own, name, dataset)
-        cause = runs.cause(own, name, dataset)
-        lines.append(
-            f"<b>{esc(name)}</b>: {esc(line['answer'])}" + (f" – {esc(cause.why)}" if cause else "")
-        )
-        if (kept := runs.kept_trace(record, own)) is not None:
-            traces[name] = kept
-    head = "<br>".join(lines) + (
-        "" if len(traces) == len(answers) else "<br>A run kept no trace of it."
-    )
+    lines, traces = [], {}
+    for dataset, id, name in answers:
+        record, line = runs.record(id, name, dataset)
+        cause = runs.cause(id, name, dataset)
+        why = f" – {esc(cause.why)}" if cause else ""
+        lines.append(f"<b>{esc(name)}</b>: {esc(line['answer'])}{why}")
+        trace = runs.kept_trace(record, id)
+        if trace is not None:
+            traces[name] = trace
+    if len(traces) < len(answers):
+        lines.append("A run kept no trace of it.")
+    compared = ""
     if len(traces) > 1:
         first, second = list(traces.values())[:2]
-        written = [
-            line
-            for line in first.diff(second).splitlines()
-            if line.startswith(("step", "text", "answer"))
-        ]
-        differs = clip(next(iter(written), "nothing that was written"), 300)[0]
-        head += f"<br>First difference: {esc(differs)}"
+        lines.append(f"First difference: {esc(_find_difference(first, second))}")
         compared = compare(first, second, labels=list(traces)[:2]).html
-    return (
-        styled(f"<p>{head}</p>")
-        + compared
-        + "".join(trace._repr_html_() for trace in traces.values())
-    )
+    pages = [trace._repr_html_() for trace in traces.values()]
+    return "".join([styled(f"<p>{'<br>'.join(lines)}</p>"), compared, *pages])
+
+
+def _find_difference(first: Trace, second: Trace) -> str:
+    """The first difference of what two traces wrote."""
+    for line in first.diff(second).splitlines():
+        if line.startswith(("step", "text", "answer")):
+            return clip(line, 300)[0]
+    return "nothing that was written"

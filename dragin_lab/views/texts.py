@@ -62,11 +62,14 @@ def find_bounds(values: np.ndarray, theta: float) -> np.ndarray:
     """Where the levels end, from the least value or 0: five below θ and four above, so that
     colour jumps at θ.
     """
-    base, top = min(0.0, values.min(), 0.0 if math.isnan(theta) else theta), values.max()
+    base, top = np.fmin(values.min(), theta).clip(max=0.0), values.max()
     if not theta > base:
         return np.linspace(base, max(top, base + 1e-6), LEVELS + 1)
-    below, above = np.linspace(base, theta, BELOW + 1), np.linspace(theta, top, LEVELS - BELOW + 1)
-    return np.append(below, above[1:]) if top > theta else below
+    below = np.linspace(base, theta, BELOW + 1)
+    if top <= theta:
+        return below
+    above = np.linspace(theta, top, LEVELS - BELOW + 1)
+    return np.append(below, above[1:])
 
 
 def find_levels(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
@@ -80,14 +83,22 @@ def find_cells(rows: Any) -> list[dict[str, Any]]:
     """
     cells: list[dict[str, Any]] = []
     for row in rows.reset_index().to_dict("records"):
+        row["tokens"] = 1
         if cells and row["start"] < min(row["stop"], cells[-1]["stop"]):
-            last = cells.pop()
-            worst = max(last, row, key=lambda one: one["entropy"])  # its figures stand for all
-            most = {name: max(last[name], row[name]) for name in ("stop", "level", "mark", "fires")}
-            cells.append(worst | most | {"start": last["start"], "tokens": last["tokens"] + 1})
+            cells.append(_join_cells(cells.pop(), row))
         elif row["start"] < row["stop"] or not _MARKER_ONLY.match(row["piece"]):
-            cells.append(row | {"tokens": 1})
+            cells.append(row)
     return cells
+
+
+def _join_cells(cell: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """A cell and a row of the same character; the figures of the more uncertain stand for both."""
+    joined = dict(max(cell, row, key=lambda figures: figures["entropy"]))
+    for name in ("stop", "level", "mark", "fires"):
+        joined[name] = max(cell[name], row[name])
+    joined["start"] = cell["start"]
+    joined["tokens"] = cell["tokens"] + 1
+    return joined
 
 
 def read_pieces(texts: Texts, step: Step, part: str) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -23,7 +23,7 @@ from dragin_lab.errors import DataError, SettingError
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.trace import Decision, Passage, Prompt, Query, Question, Step, Trace
 from dragin_lab.views import facts
-from dragin_lab.views.comparing import align_sentences
+from dragin_lab.views.comparing import Sentence, align_sentences
 from dragin_lab.views.facts import esc
 from dragin_lab.views.overview_page import CARRY, LINES, find_lines
 from dragin_lab.views.pages import load_stylesheet
@@ -351,16 +351,22 @@ def test_sentences_that_say_the_same_stand_in_one_slot():
         ],
         [],
     ]
-    assert align_sentences(texts) == [
-        [None, None, 0, None],
-        [0, 0, 1, None],
-        [1, None, 2, None],
-        [2, 1, 3, None],
+    assert align(texts) == [
+        [None, None, texts[2][0], None],
+        [texts[0][0], texts[1][0], texts[2][1], None],
+        [texts[0][1], None, texts[2][2], None],
+        [texts[0][2], texts[1][1], texts[2][3], None],
     ]
-    assert align_sentences([[], []]) == []
-    assert align_sentences([["他出生于里加。"], ["他出生在里加。"]]) == [
-        [0, 0]
-    ]  # a language that sets no spaces
+    assert align([[], []]) == []
+    spaceless = ["他出生于里加。", "他出生在里加。"]  # a language that sets no spaces
+    assert align([[text] for text in spaceless]) == [spaceless]
+
+
+def align(texts: list[list[str]]) -> list[list[str | None]]:
+    sentences = [[Sentence(text, [], []) for text in of_trace] for of_trace in texts]
+    return [
+        [sentence and sentence.text for sentence in slot] for slot in align_sentences(sentences)
+    ]
 
 
 def test_methods_stand_under_each_other_with_their_differences():
