@@ -20,6 +20,20 @@ _LOG = {
 }
 
 
+def _is_live() -> bool:
+    """Whether a line can be drawn again: on a terminal, and in a notebook."""
+    # services have no standard error, or one of their own
+    isatty = getattr(sys.stderr, "isatty", lambda: False)
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return isatty() or hasattr(shell, "kernel")
+
+
+def _describe_bar() -> dict[str, Any]:
+    # Where a terminal does not know its size, tqdm takes it for too small and shows nothing.
+    columns = shutil.get_terminal_size().columns - 1
+    return {"leave": False, "ncols": max(40, min(100, columns)), "nrows": 24}
+
+
 # tqdm.auto would leave an empty control in a notebook that is opened without a kernel
 class Progress(tqdm):
     """Counts episodes; shows how many are done, how fast, how long it will still take, and the
@@ -32,17 +46,16 @@ class Progress(tqdm):
     def __init__(self, name: str, total: int, earlier: Iterable[dict[str, Any]] = ()) -> None:
         self._scored, self._exact, self._failed = 0, 0.0, 0
         initial = sum(self._count(line) for line in earlier)
-        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-        # Where a terminal does not know its size, tqdm takes it for too small and shows nothing.
-        columns = max(40, min(100, shutil.get_terminal_size().columns - 1))
-        bar = {"leave": False, "ncols": columns, "nrows": 24}
-        # services have no standard error, or one of their own
-        isatty = getattr(sys.stderr, "isatty", lambda: False)
-        live = isatty() or hasattr(shell, "kernel")
-        # The rate of the whole run is steadier than that of its last questions.
-        shape = {"initial": initial, "unit": "q", "smoothing": 0} | (bar if live else _LOG)
-        shown = {"desc": printable(name), "total": total, "postfix": self._list_scores()}
-        super().__init__(**shown, **shape, disable=sys.stderr is None)
+        super().__init__(
+            desc=printable(name),
+            total=total,
+            postfix=self._list_scores(),
+            initial=initial,
+            unit="q",
+            smoothing=0,  # the rate of the whole run is steadier than that of its last questions
+            disable=sys.stderr is None,
+            **(_describe_bar() if _is_live() else _LOG),
+        )
 
     def add(self, line: dict[str, Any]) -> None:
         """An episode has ended; its prediction line."""

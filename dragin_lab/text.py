@@ -80,7 +80,9 @@ def split_credentials(address: str) -> tuple[str, str]:
     is_path = not colon or "/" in user or user.startswith((".", "~"))
     is_name = not kept.endswith("//") and (is_path or _NUMBER.fullmatch(after))
     is_text = len(address.split()) > 1
-    return ("", address) if not at or is_name or is_text else (credentials, kept + after)
+    if not at or is_name or is_text:
+        return "", address
+    return credentials, kept + after
 
 
 def facts_html(title: str, facts: Mapping[str, object]) -> str:

@@ -227,13 +227,15 @@ def methods(of: str = "method") -> list[Listed]:
 
 def exchange_settings(old: Method, **settings: Any) -> Method:
     """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
-    before = old.changed | {"when": type(old.trigger), "what": type(old.formulator)}
-    before |= {"variant": old.variant, "nlp": old.pipeline}
+    before = dict(old.changed)
+    before["when"], before["what"] = type(old.trigger), type(old.formulator)
+    before["variant"], before["nlp"] = old.variant, old.pipeline
     if old.own_label:  # the new method is called otherwise
-        changes = "".join(
-            f" {key}={value}" for key, value in settings.items() if value != old.settings.get(key)
-        )
-        before["label"] = re.sub(r"[^\w .=+-]+", "_", old.own_label + changes)[:60].strip()
+        label = old.own_label
+        for key, value in settings.items():
+            if value != old.settings.get(key):
+                label += f" {key}={value}"
+        before["label"] = re.sub(r"[^\w .=+-]+", "_", label)[:60].strip()
     return method(old.name, **merge_settings(before, old.name, settings))
 
 
@@ -253,8 +255,11 @@ def merge_settings(
             continue
         part, stated = registry.read(changes[kind])
         old, _ = registry.read(before.get(kind) or usual)
-        gone = set(stated) | (set() if part is old else set(setting_names(old)) - {"top_n"})
-        merged = {key: value for key, value in merged.items() if key not in gone}
+        gone = {*stated}
+        if part is not old:
+            gone |= {*setting_names(old)} - {"top_n"}
+        for key in gone & merged.keys():
+            del merged[key]
     return {**merged, **changes}
 
 

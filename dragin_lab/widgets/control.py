@@ -81,13 +81,17 @@ class Control(ipw.VBox):
     drawing: Drawing
 
     def __init__(self, controls: Any, pages: Any, still: Callable[[], Any]) -> None:
-        self._still, self._stop = still, threading.Event()
+        self._still = still
+        self._stop = threading.Event()
         self._worker: threading.Thread | None = None
         self.status = ipw.HTML()
         self.stop_button = button("Stop", self.stop, disabled=True)
-        super().__init__([ipw.HTML(GONE), *controls, row(self.stop_button, self.status), *pages])
-        self._name, self._handle = f"dl-{uuid4().hex[:8]}", None
-        self.add_class(self._name).add_class("dl-host")
+        below = row(self.stop_button, self.status)
+        super().__init__([ipw.HTML(GONE), *controls, below, *pages])
+        self._handle = None
+        self._name = f"dl-{uuid4().hex[:8]}"
+        self.add_class(self._name)
+        self.add_class("dl-host")
         close_earlier(self)
 
     @property

@@ -119,11 +119,14 @@ class Explorer(Control):
         steps = {step.index + 1 for step in trace.steps if step.query is not None}
         if parent is not None and trace.parting and trace.parting.step is not None:
             steps = {trace.parting.step + 1}
-        self.texts.value = next((at for at in texts if at[0] in steps), texts[0] if texts else None)
+        first = [text for text in texts if text[0] in steps] or texts
+        self.texts.value = first[0] if first else None
         self.opening = False
         self.open_text()
-        pair = [] if parent is None else [self.tree[parent], trace]
-        self.comparison.value = compare(pair, labels=["before", "branch"]).html if pair else ""
+        self.comparison.value = ""
+        if parent is not None:
+            before = self.tree[parent]
+            self.comparison.value = compare([before, trace], labels=["before", "branch"]).html
         if self.texts.value is None:
             self.say("Nothing is written yet.")
 
