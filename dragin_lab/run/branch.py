@@ -288,16 +288,11 @@ def _read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> t
         return (position("to", to, len(tokenizer), "the vocabulary", things="ids", first=0),)
     if not text("to", to):
         raise SettingError("to='' is empty; give the text or the id of a token")
-    names = written.alternative_tokens[token] if written.alternative_tokens else ()
-    alternatives = dict(zip(names, written.alternative_ids[token].tolist(), strict=False))
-    for fits in (lambda name: name == to, lambda name: name.strip() == to.strip()):
-        matches = [i for name, i in alternatives.items() if fits(name)]
-        if len(matches) == 1 and to.strip():
-            return (matches[0],)
-    start, stop = written.offsets[token].tolist()
-    opens = written.pieces[token].startswith(tokenizer.marker or " ") or written.text[
-        start:stop
-    ].startswith(" ")
+    alternative = _find_alternative(written, token, to)
+    if alternative is not None:
+        return (alternative,)
+    opens = written.pieces[token].startswith(tokenizer.marker or " ")
+    opens = opens or written.tokens[token].startswith(" ")
     spaced = " " + to if opens and not to[:1].isspace() else to
     # so that no tokenizer takes the text for the beginning
     before = tokenizer.encode("\n", special=False)
@@ -305,6 +300,20 @@ def _read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> t
     if ids[: len(before)] != before or len(ids) == len(before):
         raise SettingError(f"to={to!r} cannot be encoded after another text; give an id")
     return tuple(ids[len(before) :])
+
+
+def _find_alternative(written: Draft, token: int, to: str) -> int | None:
+    """The alternative of a token that has a text; else the only one that has it with or without
+    the space before it.
+    """
+    if not written.alternative_tokens or not to.strip():
+        return None
+    names = written.alternative_tokens[token]
+    alternatives = dict(zip(names, written.alternative_ids[token].tolist(), strict=False))
+    if to in alternatives:
+        return alternatives[to]
+    close = [i for name, i in alternatives.items() if name.strip() == to.strip()]
+    return close[0] if len(close) == 1 else None
 
 
 def _judges(method: Method) -> bool:

@@ -59,7 +59,7 @@ class Prediction(TypedDict):
     question: str
     text: str
     answer: str
-    readable: NotRequired[bool]  # always, but in lines written before it was recorded
+    readable: bool
     gold: list[str]
     em: Score
     f1: Score
@@ -209,9 +209,9 @@ def trace_name(id: str) -> str:
     as %XX.
     """
     name = quote(id, safe=" ,+=@")
-    return (
-        name if len(name) <= 200 else f"{name[:150]}-{sha256(id.encode()).hexdigest()[:16]}"
-    ) + ".trace"
+    if len(name) > 200:
+        name = f"{name[:150]}-{sha256(id.encode()).hexdigest()[:16]}"
+    return f"{name}.trace"
 
 
 def read_run(folder: str | Path) -> RunRecord:
@@ -248,7 +248,6 @@ def read_config(folder: Root) -> dict[str, Any]:
         raise RunError(
             f"{path}: was changed or damaged ({error}); run again in another folder"
         ) from None
-    config.pop("sum", None)  # of a run that was recorded with checksums
     return dict(config)
 
 
@@ -260,18 +259,6 @@ def _check_config(path: Root, config: Any) -> None:
             " dragin_lab that wrote it, or run again in another folder"
         )
     msgspec.convert(config, _Config)
-
-
-def _name_id(line: Any) -> Any:
-    """A line as it is written today; its id was called ``qid`` before."""
-    return {"id": line.pop("qid")} | line if isinstance(line, dict) and "qid" in line else line
-
-
-def _judge_readable(line: Line) -> Line:
-    """A line as it is written today; one that does not say whether its answer could be read is
-    judged by the answer.
-    """
-    return line if "readable" in line else line | {"readable": bool(line["answer"].strip())}
 
 
 def read_lines(path: Root, kind: Any) -> dict[str, Line]:
@@ -291,8 +278,7 @@ def read_lines(path: Root, kind: Any) -> dict[str, Line]:
     bad: list[str] = []
     for number, raw in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            line = msgspec.convert(_name_id(msgspec.json.decode(raw)), kind)
-            line = _judge_readable(line) if kind is Prediction else line
+            line = msgspec.json.decode(raw, type=kind)
             if lines.setdefault(line["id"], line) is not line:
                 raise ValueError(f"the id {line['id']!r} was used before")
         except (ValueError, RecursionError) as error:

@@ -65,18 +65,14 @@ def run_methods(
     for label, lines in zip(labels, predictions, strict=True):
         if lost := describe_losses(line["window"] for line in lines if "window" in line):
             warn(f"{asked.name} {label}: {lost}")
-    return [
-        (
-            RunRecord(
-                Path(run_label(method, setup.retriever_spec)),
-                run_config(setup, method, asked),
-                lines,
-            )
-            if folder is None
-            else read_run(folder)
-        )
-        for method, folder, lines in zip(chosen, folders, predictions, strict=True)
-    ]
+    records = []
+    for method, folder, lines in zip(chosen, folders, predictions, strict=True):
+        if folder is not None:
+            records.append(read_run(folder))
+        else:
+            path = Path(run_label(method, setup.retriever_spec))
+            records.append(RunRecord(path, run_config(setup, method, asked), lines))
+    return records
 
 
 def describe_losses(lost: Iterable[Mapping[str, int]]) -> str:

@@ -420,24 +420,3 @@ def test_another_version_is_announced_and_recorded(whole: Path, tmp_path: Path) 
     assert there["versions"]["numpy"] == "1.0"
     assert [entry["versions"]["numpy"] != "1.0" for entry in there["resumed"]] == [True]
     assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("now", "before"),
-    [(b'"id"', b'"qid"'), (b'"readable": true, ', b""), (b"}\n", b', "sum": "00000000"}\n')],
-)
-def test_files_of_earlier_versions_are_read_and_completed(
-    folder: Path, now: bytes, before: bytes
-) -> None:
-    record, path = read_run(folder), folder / "predictions.jsonl"
-    path.write_bytes(old := path.read_bytes().replace(now, before))
-    assert old.count(before) >= 4
-    timings = [
-        {k: v for k, v in line.items() if k != "peak"} for line in lines(folder, "timings.jsonl")
-    ]
-    (folder / "timings.jsonl").write_text("".join(json.dumps(line) + "\n" for line in timings))
-    write_config(folder, record.config | {"sum": "00000000"})
-    assert read_run(folder).predictions == record.predictions
-    assert answer(folder, 4).asked == []
-    assert read_run(folder).predictions == record.predictions
-    assert len(lines(folder, "timings.jsonl")) == 4
