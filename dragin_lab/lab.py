@@ -268,7 +268,7 @@ class Lab(AbstractContextManager["Lab"]):
         parts = {
             key: self._opened.get(key, self._given[key]) for key in ("model", "retriever", "corpus")
         }
-        shown = [f"{key}={value!r}" for key, value in parts.items() if value is not None]
+        shown = [f"{key}={_name_part(one)}" for key, one in parts.items() if one is not None]
         shown += [] if self.prompt is None else [f"exemplars={len(self.prompt.exemplars)}"]
         shown += [f"layout={self.layout!r}"] * (self.layout is not None)
         shown += [f"seed={self.seed}"] * (self.seed != 0) + [f"cache={self.cache!r}"] * (
@@ -282,7 +282,8 @@ class Lab(AbstractContextManager["Lab"]):
         }
         defaults = {"model": "Almanac's", "corpus": "Almanac's"}
         facts = {
-            key: repr(one) if one is not None else defaults.get(key) for key, one in opened.items()
+            key: _name_part(one) if one is not None else defaults.get(key)
+            for key, one in opened.items()
         }
         facts |= {
             "exemplars": "" if self.prompt is None else str(len(self.prompt.exemplars)),
@@ -612,3 +613,9 @@ class Lab(AbstractContextManager["Lab"]):
         from dragin_lab.widgets.tuning import tune
 
         return tune(traces, sweep=sweep, lab=self, nlp=nlp)
+
+
+def _name_part(part: Any) -> str:
+    """A part of a lab in a line: a loaded model, which writes a line a layer, by its class."""
+    text = repr(part)
+    return type(part).__name__ if "\n" in text else text

@@ -222,12 +222,13 @@ class _Look:
     def _read_container(self, value: Any) -> Node:
         kind = type(value)
         if kind in (set, frozenset):
-            parts = sorted(json.dumps(self.read(one)) for one in value)
-            return _shorten(parts, kind.__name__)
+            parts = [self.read(one) for one in value]
+            texts = sorted(one if isinstance(one, str) else json.dumps(one) for one in parts)
+            return _shorten("{" + ", ".join(texts) + "}", kind.__name__)
         nodes: dict[str, Any] = {"(is)": kind.__name__}
         if kind in (list, tuple):
             plain = all(type(one) in _PLAIN for one in value)
-            if plain and (len(value) > _MOST or len(repr(value)) <= _LONGEST):
+            if plain and len(value) > _MOST:
                 return _shorten(value)
             pairs = list(enumerate(value))
         else:
@@ -396,7 +397,7 @@ def _shorten(value: Any, kind: str = "") -> str:
     """A value as it is written; a long one by its beginning and a hash."""
     if isinstance(value, bytes) and len(value) > _LONGEST:
         return _mark(f"bytes ({len(value)},) {value[:20]!r}", value)
-    text = f"{kind} {value!r}".lstrip()
+    text = f"{kind} {value}" if kind else repr(value)
     if len(text) <= _LONGEST:
         return text
     return _mark(f"{text[:_LONGEST]}…", text.encode(errors="surrogatepass"))

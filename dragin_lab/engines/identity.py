@@ -96,9 +96,9 @@ class Probed:
 # -- its weights -----------------------------------------------------------------------------------
 
 
-def hash_weights(model: Any, files: list[Path]) -> str:
+def hash_weights(model: Any, files: list[Path], without: str | None = None) -> str:
     """SHA-256 (hex) over the weight files in order of name, or over the state dict of a model
-    that has none.
+    that has none; ``without`` begins the names of adapters (peft) that are switched off.
     """
     digest = hashlib.sha256()
     if files:
@@ -111,6 +111,9 @@ def hash_weights(model: Any, files: list[Path]) -> str:
         from accelerate.utils.modeling import get_state_dict_offloaded_model
 
         state = get_state_dict_offloaded_model(model)
+    if without is not None:
+        own = {key: one for key, one in state.items() if f".{without}" not in key}
+        state = {key.replace(".base_layer.", "."): one for key, one in own.items()}
     for key, value in sorted(state.items()):
         _hash_value(digest, key, value)
     return digest.hexdigest()

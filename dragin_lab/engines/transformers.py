@@ -285,9 +285,16 @@ class LanguageModel(Engine):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The model's, and the adapters (peft) that are active now."""
-        active = getattr(self._adapted, "active_adapters", None) or []
+        """The model's, and the adapters (peft) that are active now, and not switched off."""
+        if self._adapted is None or self._adapted_off:
+            return self._name
+        active = self._adapted.active_adapters
         return "+".join([self._name, *(active() if callable(active) else active)])
+
+    @property
+    def _adapted_off(self) -> bool:
+        """Whether every adapter is switched off, as by ``disable_adapter``."""
+        return self._adapted is not None and self._adapted.get_model_status().enabled is False
 
     @property
     def lock(self) -> Any:
@@ -446,7 +453,8 @@ class LanguageModel(Engine):
                 )
                 self.prefixes.clear()
         if not self._hash:
-            self._hash = hash_weights(self.model, self._files)
+            prefix = self._adapted.base_model.prefix if self._adapted_off else None
+            self._hash = hash_weights(self.model, self._files, without=prefix)
         if not any(own == stamp and met is self.probed.probe for own, met, _ in self._met):
             self._met.append((stamp, self.probed.probe, self._hash))
         return self.describe() | {"probe": write_probe(self.probed.probe)}

@@ -214,7 +214,7 @@ def key_questions(lines: Mapping[At, Mapping[str, Line]]) -> dict[At, dict[Key, 
 
 
 def _asked(line: Line) -> tuple[str, tuple[str, ...]]:
-    return line["question"].strip(), tuple(line["gold"])
+    return line["question"].strip(), tuple(sorted(line["gold"]))
 
 
 def compare_pairs(

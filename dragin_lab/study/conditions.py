@@ -35,7 +35,7 @@ def check_same_golds(records: Mapping[At, RunRecord]) -> None:
         for line in record.predictions:
             at = str(record.config["dataset"]["name"]), line["id"], line["question"].strip()
             other, known = first.setdefault(at, (name, line))
-            if known["gold"] != line["gold"]:
+            if set(known["gold"]) != set(line["gold"]):
                 differing.append((line["id"], other, known["gold"], line["gold"]))
         if differing:
             qid, other, theirs, own = differing[0]

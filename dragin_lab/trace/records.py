@@ -87,10 +87,10 @@ class Question:
 
 
 def fingerprint(questions: Iterable[Question]) -> str:
-    """SHA-256 (hex) over ids, texts and gold answers, in order."""
+    """SHA-256 (hex) over ids, texts and gold answers; these in any order."""
     digest = sha256()
     for q in questions:
-        digest.update(json.dumps([q.id, q.text, q.golds]).encode())
+        digest.update(json.dumps([q.id, q.text, sorted(q.golds)]).encode())
     return digest.hexdigest()
 
 

@@ -120,7 +120,7 @@ def test_until_is_checked_and_recorded() -> None:
     )
     assert PromptTemplate().example_marks == lines
     assert PromptTemplate(until=()).example_marks == ()
-    assert PromptTemplate(until=["\nQ:"]).described["until"] == ("\nQ:",)
+    assert PromptTemplate(until=["\nQ:"]).settings["until"] == ("\nQ:",)
     with pytest.raises(SettingError, match="empty text"):
         PromptTemplate(until=("",))
     with pytest.raises(SettingError, match="until"):

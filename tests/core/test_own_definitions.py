@@ -12,7 +12,6 @@ import pytest
 from answering import embedded
 
 import dragin_lab as dl
-from dragin_lab.core.fingerprint import fingerprint_class
 from dragin_lab.errors import SettingError
 
 QUESTION = "In which town was the director of The Ashen Rooftop born?"
@@ -64,11 +63,7 @@ def test_helpers_partials_and_globals_count_and_comments_do_not() -> None:
 
 
 def test_what_comes_with_the_package_has_no_fingerprint() -> None:
-    assert [
-        name
-        for name in ("dragin", "flare", "targ")
-        if fingerprint_class(type(dl.method(name).trigger))
-    ] == []
+    assert [name for name in ("dragin", "flare", "targ") if dl.method(name).described] == []
 
 
 def _weighted(draft: Any, weight: float) -> Any:

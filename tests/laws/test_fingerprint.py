@@ -4,7 +4,11 @@ any change.
 
 from __future__ import annotations
 
+import collections
 import copy
+import functools
+import itertools
+import logging
 import os
 import re
 import runpy
@@ -22,6 +26,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import dragin_lab as dl
+from dragin_lab.core.fingerprint import describe, list_changes, say_unknown
 
 words = st.text(
     st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=6
@@ -103,7 +108,7 @@ def test_equal_values_have_one_fingerprint(value: Any) -> None:
     assert fingerprint(value) == fingerprint(copy.deepcopy(value))
 
 
-@some(20)
+@some(200)
 @given(values, values)
 def test_other_values_have_another_fingerprint(one: Any, other: Any) -> None:
     assume(not same(one, other))
@@ -170,3 +175,155 @@ def test_it_and_a_trace_are_the_same_in_another_process_elsewhere(
     one, other = (dl.Trace.load(tmp_path / name / "one.trace") for name in ("here", "there"))
     assert one.diff(other) == ""
     assert one.fingerprint == other.fingerprint
+
+
+# -- values that lie elsewhere ---------------------------------------------------------------------
+
+
+class Probe(torch.nn.Module):
+    def __init__(self, scale: float, direction: float = 1.0) -> None:
+        super().__init__()
+        self.scale = scale
+        self.register_buffer("direction", torch.full((3,), direction), persistent=False)
+
+
+class Slots:
+    __slots__ = ("weight",)
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
+
+    def times(self, number: float) -> float:
+        return number * self.weight
+
+
+def numbers_below(n: int) -> Any:
+    yield from range(n)
+
+
+def scaled(by: float) -> Any:
+    def wrap(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(answer: str, golds: Any) -> float:
+            return by * float(function(answer, golds))
+
+        return wrapper
+
+    return wrap(lambda answer, golds: 1.0)
+
+
+def arrow(*numbers: int) -> Any:
+    return pytest.importorskip("pyarrow").table({"w": numbers})
+
+
+def index(number: float) -> Any:
+    made = pytest.importorskip("faiss").IndexFlatIP(2)
+    made.add(np.full((3, 2), number, np.float32))
+    return made
+
+
+def forest(seed: int) -> Any:
+    ensemble = pytest.importorskip("sklearn.ensemble")
+    rows = np.random.default_rng(0).normal(size=(20, 2))
+    return ensemble.RandomForestClassifier(2, random_state=seed).fit(rows, rows[:, 0] > 0)
+
+
+PAIRS: dict[str, Any] = {
+    "an attribute of a module": lambda: (Probe(1.0), Probe(2.0)),
+    "a buffer that is not persistent": lambda: (Probe(1.0, 1.0), Probe(1.0, 2.0)),
+    "slots": lambda: (Slots(1.0), Slots(2.0)),
+    "a bound method": lambda: (Slots(1.0).times, Slots(2.0).times),
+    "an Arrow table": lambda: (arrow(1, 1, 1), arrow(1, 2, 1)),
+    "masks": lambda: (np.ma.array([1, 2], mask=[0, 1]), np.ma.array([1, 2], mask=[1, 0])),
+    "a memoryview": lambda: (memoryview(b"ab"), memoryview(b"cd")),
+    "an index": lambda: (index(1.0), index(2.0)),
+    "a forest": lambda: (forest(0), forest(1)),
+    "a generator": lambda: (numbers_below(3), numbers_below(4)),
+    "a decorator": lambda: (scaled(2.0), scaled(3.0)),
+    "lambdas in one line": lambda: (lambda d: d.entropy, lambda d: d.logprob),
+    "a factory": lambda: (collections.defaultdict(int), collections.defaultdict(list)),
+    "texts and numbers": lambda: (pd.DataFrame({"a": [1, "x"]}), pd.DataFrame({"a": ["1", "x"]})),
+    "many": lambda: ([*range(1000)], [*range(999), 0]),
+    "large": lambda: (np.zeros(2**18), np.append(np.zeros(2**18 - 1), 1e-9)),
+}
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_values_that_lie_elsewhere_are_seen_and_named(kind: str) -> None:
+    one, other = PAIRS[kind]()
+    assert describe(one) == describe(one)
+    assert fingerprint(one) == fingerprint(one) != fingerprint(other)
+    changes = list(list_changes(describe(one), describe(other), "it"))
+    assert changes
+    assert all(change.startswith("it") for change in changes)
+    assert say_unknown({"it": describe(one)}) == []
+
+
+def test_what_cannot_be_read_is_said_and_never_equal() -> None:
+    class Closed:
+        def __reduce_ex__(self, version: Any) -> Any:
+            raise RuntimeError("no copies")
+
+    one, other = Closed(), Closed()
+    assert fingerprint(one) == fingerprint(one) != fingerprint(other)
+    said = say_unknown({"trigger it": describe({"a": one})})
+    assert said == ["trigger it.'a': not known: Closed (RuntimeError: no copies)"]
+
+
+# -- what a part writes itself ---------------------------------------------------------------------
+
+CALLS, STATE, MEMO = 0, {"calls": 0, "scale": 2.0}, {}  # type: ignore[var-annotated]
+NUMBERS = itertools.count()
+LOG = logging.getLogger("mine")
+
+
+def note(word: str) -> None:
+    global CALLS
+    CALLS += 1
+    MEMO.setdefault(word, len(MEMO))
+    STATE["calls"] += 1
+    LOG.debug("%s", word)
+    next(NUMBERS)
+
+
+class Counting:
+    def __init__(self, scale: float) -> None:
+        self.scale, self.calls = scale, 0
+        self.memo: dict[str, int] = {}
+
+    @functools.cached_property
+    def doubled(self) -> float:
+        return 2 * self.scale
+
+    def __call__(self, answer: str, golds: Any) -> float:
+        self.calls += 1
+        self.memo[answer] = self.calls
+        note(answer)
+        return self.doubled
+
+
+def test_what_a_part_writes_itself_does_not_count_and_the_rest_does() -> None:
+    metric = Counting(1.0)
+    before = describe(metric)
+    metric("Li", ())
+    logging.getLogger("another")
+    assert describe(metric) == before
+    assert describe(Counting(2.0)) != before
+    STATE["scale"] = 3.0
+    changes = list(list_changes(before, describe(metric), "metric Counting"))
+    STATE["scale"] = 2.0
+    assert changes == ["metric Counting.__call__.note.STATE.'scale': 2.0 → 3.0"]
+
+
+def test_a_changed_source_is_named_by_its_line() -> None:
+    def one(answer: str) -> float:
+        return 0.5
+
+    def other(answer: str) -> float:
+        return 1.5
+
+    changes = list(list_changes(describe(one), describe(other), "metric hits"))
+    assert changes == [
+        "metric hits: source changed, line 1: def one(answer: str) -> float: → "
+        "def other(answer: str) -> float:"
+    ]

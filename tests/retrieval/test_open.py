@@ -137,7 +137,7 @@ def test_what_is_not_a_retriever(thing: Any, says: str) -> None:
         Lab(retriever=thing) if not isinstance(thing, str) else as_retriever(thing)
 
 
-def test_its_identity_is_its_provenance_or_its_answers() -> None:
+def test_it_is_known_by_its_provenance_or_its_source_and_values() -> None:
     class Told:
         def __init__(self, **facts: Any) -> None:
             self.facts = facts
@@ -155,7 +155,8 @@ def test_its_identity_is_its_provenance_or_its_answers() -> None:
     one, same, other = (
         as_retriever(lambda query, k, text=text: [text]) for text in ("a", "a", "b")
     )
-    assert one.identity() == same.identity() != other.identity()
+    assert one.described == same.described != other.described
+    assert as_retriever(Told(kind="mine")).described == ""
     assert one.provenance()["kind"] == "<lambda>"
 
 
@@ -183,12 +184,14 @@ def test_a_run_goes_on_over_the_same_index_and_over_no_other(tmp_path: Path) -> 
     texts = ("Li made the first thing.", "Bo wrote a book on rivers.")
     assert run(Index(*texts), 3) == 3
     assert run(Index(*texts), 3) == 0
-    with pytest.raises(RunError, match=r"retriever\.answers_sha256"):
+    with pytest.raises(RunError, match=r"retriever Index\.texts\.1: .*another book"):
         run(Index(texts[0], "Bo wrote another book on rivers."), 3)
 
 
-def test_an_index_that_answers_none_of_the_fixed_queries_is_announced() -> None:
-    with pytest.warns(
-        UserWarning, match=r"retriever Index finds nothing .* give it provenance\(\)"
-    ):
-        as_retriever(Index("Ελλάς")).identity()
+def test_a_run_says_that_an_index_is_not_known(tmp_path: Path) -> None:
+    lm: Any = AnsweringModel()
+    lab = Lab(lm, retriever=Index("Li made the first thing."))
+    runs = lab.run(["Who made it?"], [DRAGIN], output=tmp_path, progress=False)
+    line = "retriever Index: what its index holds is not known"
+    assert runs.records[0].config["not_known"] == [line]
+    assert line in str(runs.table())

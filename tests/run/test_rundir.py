@@ -229,7 +229,9 @@ class Chatting(AnsweringModel):
         self.sha = sha
         talk = "\n".join
         self.tokenizer = SimpleNamespace(
-            chats=True, chat=lambda turns: talk(f"{r}: {t}" for r, t in turns) + mark
+            chats=True,
+            chat=lambda turns: talk(f"{r}: {t}" for r, t in turns) + mark,
+            hf=SimpleNamespace(chat_template=mark),
         )
 
     def identity(self) -> dict[str, Any]:
@@ -252,27 +254,27 @@ def test_a_run_is_not_continued_with_another_tokenizer_or_prompt(tmp_path: Path)
 
     chat = settings_of(Chatting(), layout="chat")
     said = refused(chat, settings_of(Chatting("ROBOT:"), layout="chat"))
-    assert "template.rendered:" in said
+    assert "template.chat_template:" in said
     assert "ROBOT:" in said
     assert "model.tokenizer_sha256:" in refused(
         chat, settings_of(Chatting(sha="1" * 64), layout="chat")
     )
     plain = settings_of(Chatting())
-    assert "rendered" not in plain["template"]
+    assert "chat_template" not in plain["template"]
     # whose chat template writes none of its prompts
     assert plain == settings_of(Chatting("ROBOT:"))
     assert (plain["model"]["eos"], plain["model"].get("threads")) == ([2], None)
-    marks = iter("ab")
 
-    def own(question: str, passages: Any, tail: str) -> str:
-        return f"{next(marks)}{question}{tail}"
+    def layout(mark: str) -> Any:
+        def own(question: str, passages: Any, tail: str) -> str:
+            return f"{mark}{question}{tail}"
 
-    one, other = (settings_of(Chatting(), exemplars=PromptTemplate(layout=own)) for _ in range(2))
-    assert "template.rendered: 'aWho? Bo' → 'bWho? Bo'" in refused(one, other)
-    assert (
-        settings_of(Chatting(), exemplars=PromptTemplate(layout=own))["template"]["rendered"]
-        == "StopIteration: "
+        return own
+
+    one, other = (
+        settings_of(Chatting(), exemplars=PromptTemplate(layout=layout(mark))) for mark in "ab"
     )
+    assert "layout own.mark: 'a' → 'b'" in refused(one, other)
 
 
 # -- going on --------------------------------------------------------------------------------------

@@ -117,11 +117,10 @@ def test_custom_layouts_answer_rules_and_metrics() -> None:
     assert found.lm.prompts == [f"Q {QUESTION} A"]
     assert found.trace.answer == "Li"
     assert (found.trace.scores["em"], found.trace.scores["length"]) == (0.0, 2.0)
-    assert (template.described["layout"], template.described["answer_rule"]) == (
-        "bare",
-        "last_word",
-    )
-    assert template.described["metrics"] == ["length"]
+    settings = template.settings
+    assert (settings["layout"], settings["answer_rule"]) == ("bare", "last_word")
+    assert settings["metrics"] == ["length"]
+    assert list(settings["defined"]) == ["layout bare", "answer rule last_word", "metric length"]
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"layout": lambda question, passages, answer: 3}, "the layout <lambda> gave '3'"),
         ({"answer_rule": lambda text: None}, "the answer rule <lambda> gave None; give a text"),
