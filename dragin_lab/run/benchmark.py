@@ -183,6 +183,8 @@ def open_run(
     template = setup.template(method, asked.template)
     method = replace(method, looked=method.described)  # once, not at each question
     template = replace(template, looked=template.described)
+    for line in say_unknown({**method.described, **template.described}):
+        warnings.warn(f"{line}; a run that goes on cannot tell it from another", stacklevel=3)
     asking = replace(setup, prompt=template)
     if among := asked.among(template.exemplars):
         warn(f"{say_among(among)}: {', '.join(among)[:80]}")

@@ -145,6 +145,9 @@ def test_a_file_is_called_by_its_name(
 def test_the_fingerprint_is_of_the_questions() -> None:
     one = Benchmark("a", tuple(questions(3)))
     assert one.fingerprint() == Benchmark("b", tuple(questions(3))).fingerprint()
+    golds = ("Bo", "Li")
+    orders = [Benchmark("a", tuple(questions(3, golds=order))) for order in (golds, golds[::-1])]
+    assert orders[0].fingerprint() == orders[1].fingerprint()
     for other in (questions(2), questions(3)[::-1], questions(3, golds=("Bo",))):
         assert one.fingerprint() != Benchmark("a", tuple(other)).fingerprint()
 
