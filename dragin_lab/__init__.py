@@ -71,6 +71,7 @@ def _open_views() -> None:
         comparing,
         curves,
         differing,
+        doubt,
         episodes,
         overview_page,
         results,

@@ -161,7 +161,8 @@ class Runs:
         table.about += remark_selection(self._chosen_by, self._choosing, self.names if base else ())
         return table
 
-    plot, funnel = Drawn(), Drawn()  # quality against cost; where retrievals go
+    # quality against cost; where retrievals go; how much was doubted
+    plot, funnel, doubt = Drawn(), Drawn(), Drawn()
 
     def tests(self, against: str, *, on: str = "common") -> pd.DataFrame:
         """Every other method against one, in pairs (pandas.DataFrame): a row per method and
