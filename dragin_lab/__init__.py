@@ -73,6 +73,7 @@ def _open_views() -> None:
         differing,
         doubt,
         episodes,
+        fan,
         overview_page,
         results,
         rows,

@@ -46,12 +46,15 @@ from dragin_lab.study.attribution import LEAST, SURE, Attribution
 from dragin_lab.study.curve import MOST, Curve, begin_curve, make_curve
 from dragin_lab.study.funnel import attribute_run
 from dragin_lab.study.leaving_out import attribute as measure
+from dragin_lab.study.other_ways import find_other_ways
 from dragin_lab.study.runs import Runs
 from dragin_lab.study.sweeps import Sweep, sweep
 from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Question, Trace
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from dragin_lab.widgets.exploring import AskLive
     from dragin_lab.widgets.tuning import Board
 
@@ -554,6 +557,26 @@ class Lab(AbstractContextManager["Lab"]):
             "passages": passages,
         }
         return branch(self.setup(method), method, trace, retrieve=retrieve, **change)
+
+    def fan(self, trace: Trace, *, nlp: Any = None) -> go.Figure:
+        """An answer with the other branch of each of its decisions: what every retrieval costs, and
+        what it is worth.
+
+        Each decision is taken once the other way and its episode run on (``branch``): without a
+        retrieval that was made, with one that was not. Where no trigger judged a draft, as in the
+        reference variant, a retrieval finds nothing instead. The trace keeps what came of it, is
+        saved with it, and draws it without the model: ``trace.fan()``. ``nlp`` as for ``branch``.
+
+        Raises ``SettingError`` where nothing was decided; otherwise as ``branch``.
+        """
+        instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
+        method = restore_method(trace.method, nlp)
+        setup = self.setup(method)
+        if self.cache is None and not self.uncached:
+            setup = replace(setup, cache=Cache())
+        trace.other_ways = find_other_ways(setup, method, trace)
+        figure: go.Figure = trace.fan()
+        return figure
 
     def attribute(
         self,

@@ -69,7 +69,7 @@ def stream_branch(
     day = trace.provenance.get("template", {}).get("day") or setup.day
     setup = replace(setup, seed=trace.provenance.get("seed", setup.seed), day=day)
     branching = _Branching(trace, _read_change(setup.model.tokenizer, method, trace, **change))
-    judges = _judges(method)
+    judges = can_overrule(method)
     # a parent's decision may itself be forced
     if branching.change.rules or (judges and trace.parting is not None):
         own = method.trigger
@@ -316,7 +316,7 @@ def _find_alternative(written: Draft, token: int, to: str) -> int | None:
     return close[0] if len(close) == 1 else None
 
 
-def _judges(method: Method) -> bool:
+def can_overrule(method: Method) -> bool:
     """Whether the trigger judges drafts, so that a decision of its can be replaced."""
     return method.variant == "paper" and (
         method.trigger.loop is None or bool(method.trigger.loop.judges)
@@ -331,7 +331,7 @@ def _change_decision(
         raise SettingError(
             "retrieve=: the released code's decisions are not flipped; use variant='paper'"
         )
-    if step.draft is None or step.decision is None or not _judges(method):
+    if step.draft is None or step.decision is None or not can_overrule(method):
         remedy = (
             "replace a token instead: token=, to="
             if isinstance(method.trigger, Call)

@@ -334,6 +334,18 @@ class Attributed:
     gold: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class OtherWay:
+    """How an episode would have ended, had one decision been the other one."""
+
+    step: int  # the decision's position in ``Trace.steps``
+    retrieves: bool  # whether this one retrieves there
+    text: str
+    answer: str
+    scores: dict[str, float]  # as of a trace
+    tokens: int  # that were generated in all of it
+
+
 # -- the probe of a model --------------------------------------------------------------------------
 
 

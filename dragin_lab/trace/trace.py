@@ -21,6 +21,7 @@ from dragin_lab.trace.frames import retrieval_table, token_table, trace_diff
 from dragin_lab.trace.records import (
     Attributed,
     Decision,
+    OtherWay,
     Parting,
     Passage,
     Prompt,
@@ -72,6 +73,8 @@ class Trace:
     parting: Parting | None = None
     # what its retrievals gave, once ``Lab.attribute`` has measured it
     attributed: Attributed | None = None
+    # what else it could have decided, once ``Lab.fan`` has asked
+    other_ways: tuple[OtherWay, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -189,6 +192,7 @@ class Trace:
 
     # Figures of plotly and the page, which the views draw.
     heatmap, selections, attention, overview = Drawn(), Drawn(), Drawn(), Drawn()
+    fan = Drawn()
     _repr_mimebundle_ = Drawn()
 
     def __repr__(self) -> str:
