@@ -74,6 +74,7 @@ def _open_views() -> None:
         doubt,
         episodes,
         fan,
+        flow,
         overview_page,
         results,
         rows,

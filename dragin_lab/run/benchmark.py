@@ -184,7 +184,7 @@ def open_run(
     method = replace(method, looked=method.described)  # once, not at each question
     template = replace(template, looked=template.described)
     for line in say_unknown({**method.described, **template.described}):
-        warnings.warn(f"{line}; a run that goes on cannot tell it from another", stacklevel=3)
+        warn(f"{line}; a run that goes on cannot tell it from another")
     asking = replace(setup, prompt=template)
     if among := asked.among(template.exemplars):
         warn(f"{say_among(among)}: {', '.join(among)[:80]}")

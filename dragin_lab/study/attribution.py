@@ -344,8 +344,8 @@ class Attribution:
                 golds.append(gold)
         return any(holds_value(hit.text, gold) for hit in hits for gold in golds) if golds else None
 
-    # What each passage gave to each word, in nats; the page.
-    plot, _repr_html_ = Drawn(), Drawn()
+    # What each passage gave to each word, in nats; one retrieval from look to word; the page.
+    plot, flow, _repr_html_ = Drawn(), Drawn(), Drawn()
 
     def __repr__(self) -> str:
         marks, used = self.words["mark"].value_counts(), int(self.retrievals["used"].sum())
