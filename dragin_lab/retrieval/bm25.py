@@ -88,19 +88,27 @@ class BM25(_Lexical):
         self.k1, self.b = as_number("k1", k1), as_number("b", b, 0, 1)
         self.tie_breaker = as_number("tie_breaker", tie_breaker, 0, 1)
         self.corpus = instance("corpus", corpus, Corpus, _CORPUS)
-        self._titles = _Field((analysis.terms(p.title) for p in corpus), self.k1, self.b)
-        self._texts = _Field((analysis.terms(p.text) for p in corpus), self.k1, self.b)
+        titles = (analysis.terms(passage.title) for passage in corpus)
+        texts = (analysis.terms(passage.text) for passage in corpus)
+        self._titles = _Field(titles, self.k1, self.b)
+        self._texts = _Field(texts, self.k1, self.b)
 
     def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
-        # (passages,) each
-        title, text = self._titles.get_scores(counts), self._texts.get_scores(counts)
+        title = self._titles.get_scores(counts)  # (passages,)
+        text = self._texts.get_scores(counts)  # (passages,)
         scores = np.maximum(title, text) + self.tie_breaker * np.minimum(title, text)
-        # (hits,) in corpus order, which the stable sort keeps among equals
-        rows = np.flatnonzero(scores)
-        if len(rows) > k:  # sort only those that may be among the first k
-            rows = rows[scores[rows] >= np.partition(scores[rows], len(rows) - k)[len(rows) - k]]
-        best = rows[np.argsort(-scores[rows], kind="stable")[:k]]
+        best = _find_best(scores, k)
         return [replace(self.corpus[row], score=float(scores[row])) for row in best.tolist()]
+
+
+def _find_best(scores: np.ndarray, k: int) -> np.ndarray:
+    """At most k rows of scores (passages,) above 0, best first; equal scores in corpus order."""
+    rows = np.flatnonzero(scores)  # (hits,)
+    if len(rows) > k:  # sort only those that may be among the first k
+        hits = scores[rows]
+        rows = rows[hits >= np.partition(hits, -k)[-k]]
+    order = np.argsort(-scores[rows], kind="stable")
+    return rows[order[:k]]
 
 
 class _Field(rank_bm25.BM25):
@@ -120,36 +128,34 @@ class _Field(rank_bm25.BM25):
         """A term adds idf * tf / (tf + k1 (1 - b + b dl / avgdl)), without k1 + 1 like Lucene
         since version 8.
         """
-        self.avgdl = sum(self.doc_len) / self.corpus_size
         self._column = {term: column for column, term in enumerate(nd)}
-        columns, frequencies = array("i"), array("i")  # (postings,) each
+        terms, times = array("i"), array("i")  # (postings,) each
         for counts in self.doc_freqs:
-            columns.extend(map(self._column.__getitem__, counts))
-            frequencies.extend(counts.values())
-        # (postings,)
-        rows = np.repeat(np.arange(self.corpus_size), [len(counts) for counts in self.doc_freqs])
-        tf = np.asarray(frequencies, np.float64)
-        # (passages,)
-        norm = self.k1 * (1 - self.b + self.b * np.asarray(self.doc_len) / (self.avgdl or 1))
+            terms.extend(map(self._column.__getitem__, counts))
+            times.extend(counts.values())
+        columns = np.asarray(terms)  # (postings,)
+        tf = np.asarray(times, np.float64)  # (postings,)
+        distinct = list(map(len, self.doc_freqs))  # (passages,) terms in each
+        n = self.corpus_size
+        rows = np.repeat(np.arange(n), distinct)  # (postings,)
+        self.doc_freqs = []  # the matrix holds all of it
+        length = self.b * np.asarray(self.doc_len) / (self.avgdl or 1)  # (passages,)
+        norm = self.k1 * (1 - self.b + length)  # (passages,)
         df = np.array(list(nd.values()))  # (terms,) passages that hold each
         # N counts all passages, as in tantivy
-        weights = np.log1p((self.corpus_size - df + 0.5) / (df + 0.5))
-        adds = weights[np.asarray(columns)] * tf / (tf + norm[rows])  # (postings,)
-        self._adds = csc_array((adds, (rows, columns)), (self.corpus_size, len(nd)))
-        self.doc_freqs = []  # the matrix holds all of it
+        idf = np.log1p((n - df + 0.5) / (df + 0.5))  # (terms,)
+        most = idf[columns] * tf  # (postings,)
+        adds = most / (tf + norm[rows])  # (postings,)
+        self._adds = csc_array((adds, (rows, columns)), (n, len(nd)))
 
     def get_scores(self, query: Mapping[str, int]) -> np.ndarray:
         """The score of every passage, (passages,) float64; a term counts as often as the query
         holds it.
         """
-        counts = {
-            self._column[term]: times for term, times in query.items() if term in self._column
-        }
         # in a fixed order, so that equal passages get exactly equal scores
-        columns = sorted(counts)
-        return np.asarray(
-            self._adds[:, columns] @ np.array([counts[column] for column in columns], np.float64)
-        )
+        terms = sorted(query.keys() & self._column.keys(), key=self._column.__getitem__)
+        times = np.array([query[term] for term in terms], np.float64)
+        return np.asarray(self._adds[:, [self._column[term] for term in terms]] @ times)
 
 
 class Tantivy(_Lexical):
@@ -174,9 +180,9 @@ class Tantivy(_Lexical):
         """``search`` for each query, at most ``threads`` at once: tantivy lets other threads of
         Python run.
         """
-        if min(len(queries), self.threads) < 2:
+        if len(queries) < 2:
             return super().search_many(queries, k)
-        with ThreadPoolExecutor(min(len(queries), self.threads)) as pool:
+        with ThreadPoolExecutor(self.threads) as pool:
             return list(pool.map(lambda query: self.search(query, k), queries))
 
     def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
@@ -203,13 +209,9 @@ class Tantivy(_Lexical):
     def _build_query(self, counts: Mapping[str, int]) -> Any:
         fields = []
         for name in (TITLE, TEXT):
-            terms = {
-                term: Query.term_query(self._stored.schema, name, term, index_option="freq")
-                for term in counts
-            }
-            parts = [
-                (Occur.Should, Query.boost_query(part, counts[term]))
-                for term, part in terms.items()
-            ]
+            parts = []
+            for term, times in counts.items():
+                part = Query.term_query(self._stored.schema, name, term, index_option="freq")
+                parts.append((Occur.Should, Query.boost_query(part, times)))
             fields.append(Query.boolean_query(parts))
         return Query.disjunction_max_query(fields, tie_breaker=TIE_BREAKER)

@@ -102,17 +102,15 @@ def _find_door(thing: Any) -> tuple[str, Callable[[str, int], Any] | None]:
 
 def _describe(library: str, thing: Any) -> dict[str, Any]:
     """The library, the class, and the class of the store behind it, where the object says it."""
-    stores = (getattr(thing, name, None) for name in ("vectorstore", "document_store"))
-    objects = {
-        "class": thing,
-        "store": next((store for store in stores if store is not None), None),
-    }
-    names = {
-        key: f"{type(o).__module__}.{type(o).__qualname__}"
-        for key, o in objects.items()
-        if o is not None
-    }
-    return {"kind": library} | names
+    facts = {"kind": library, "class": _name_class(thing)}
+    store = getattr(thing, "vectorstore", None) or getattr(thing, "document_store", None)
+    if store is not None:
+        facts["store"] = _name_class(store)
+    return facts
+
+
+def _name_class(thing: Any) -> str:
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
 # -- a retriever of your own -----------------------------------------------------------------------
