@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -40,12 +41,11 @@ def merge_words(
         for i, token in enumerate(tokens)
     ]
     starts = [i for i, is_open in enumerate(opens) if is_open]
-    return [
-        Word(
-            "".join(p.replace(marker, "") if marker else p for p in tokens[start:stop]), start, stop
-        )
-        for start, stop in zip(starts, [*starts, len(tokens)][1:], strict=True)
-    ]
+    words = []
+    for start, stop in pairwise([*starts, len(tokens)]):
+        text = "".join(tokens[start:stop])
+        words.append(Word(text.replace(marker, "") if marker else text, start, stop))
+    return words
 
 
 def assign_words(sentences: Sequence[str], words: Sequence[str]) -> list[tuple[int, int]]:
@@ -55,14 +55,19 @@ def assign_words(sentences: Sequence[str], words: Sequence[str]) -> list[tuple[i
     a..i-1 joined by single spaces; the draft's last word can close none; the last sentence takes
     what remains.
     """
-    ranges: list[tuple[int, int]] = []
+    if not sentences:
+        return []
+    ranges = []
     start = 0
     for sentence in sentences[:-1]:
-        closes = (i for i in range(start + 1, len(words)) if sentence in " ".join(words[start:i]))
-        stop = next(closes, start)
+        stop = start
+        for end in range(start + 1, len(words)):
+            if sentence in " ".join(words[start:end]):
+                stop = end
+                break
         ranges.append((start, stop))
         start = stop
-    return [*ranges, (start, len(words))] if sentences else []
+    return [*ranges, (start, len(words))]
 
 
 def assign_tokens(sentences: Sequence[str], tokens: Sequence[str]) -> list[tuple[int, int]]:
@@ -135,14 +140,14 @@ def pay_words(attention: np.ndarray, words: Sequence[Word]) -> np.ndarray:
     """
     mean = attention.mean(axis=0).astype(np.float64)  # (n, n)
     starts = np.array([word.start for word in words], dtype=int)  # (w,)
-    paid = np.zeros((len(words), len(words)))  # (w, w)
-    for number, word in enumerate(words):
-        if word.start == 0:
-            continue
-        rows = mean[word.start - 1 : word.stop - 1, : word.start]  # (tokens, start)
-        # (start,)
-        row = (rows / rows.sum(axis=1, keepdims=True)).sum(axis=0) / (word.stop - word.start)
-        paid[number, :number] = np.add.reduceat(row, starts[:number])  # (number,)
+    w = len(words)
+    paid = np.zeros((w, w))
+    for number, (_, start, stop) in enumerate(words):
+        if start > 0:
+            rows = mean[start - 1 : stop - 1, :start]  # (tokens, start)
+            shares = rows / rows.sum(axis=1, keepdims=True)  # (tokens, start)
+            row = shares.sum(axis=0) / (stop - start)  # (start,)
+            paid[number, :number] = np.add.reduceat(row, starts[:number])
     return paid
 
 
@@ -187,11 +192,14 @@ def find_begin(sentences: Sequence[str], number: int, text: str) -> int:
     """Where a sentence of a generated text begins in it (characters); one that is not found has
     no length.
     """
-    cut = end = 0
+    begin = end = 0
     for sentence in sentences[: number + 1]:
         begin = text.find(sentence, end)
-        cut, end = (begin, begin + len(sentence)) if begin >= 0 else (end, end)
-    return cut
+        if begin < 0:
+            begin = end
+        else:
+            end = begin + len(sentence)
+    return begin
 
 
 # -- a draft, and the triggers that judge it -------------------------------------------------------
@@ -335,12 +343,12 @@ def judge_draft(
     """
     theta = trigger.theta
     assert theta is not None
-    (scores, peaks, entropy), w = trigger.score_draft(draft), len(draft.words)
+    scores, peaks, entropy = trigger.score_draft(draft)
+    w = len(draft.words)
+    spans = [(word.start, word.stop) for word in draft.words]
     table = Words(
         text=draft.texts,
-        spans=np.array([(word.start, word.stop) for word in draft.words], dtype=np.int32).reshape(
-            -1, 2
-        ),
+        spans=np.array(spans, np.int32).reshape(-1, 2),
         sentence=np.full(w, -1, np.int32),
         attention=draft.received.astype(np.float32),
         entropy=entropy.astype(np.float32),
@@ -349,12 +357,12 @@ def judge_draft(
         hit=np.zeros(w, dtype=bool),
     )
     for number, (start, stop) in enumerate(draft.ranges):
-        table.sentence[start:stop], table.score[start:stop] = number, scores[number]
+        table.sentence[start:stop] = number
+        table.score[start:stop] = scores[number]
     fired = next((number for number, peak in enumerate(peaks) if peak > theta), None)
     if fired is None:
-        highest, limit = write_compared(
-            max((p for p in peaks if not np.isnan(p)), default=0.0), theta
-        )
+        peak = max((peak for peak in peaks if not np.isnan(peak)), default=0.0)
+        highest, limit = write_compared(peak, theta)
         reason = f"no sentence scores above θ {limit} (the highest: {highest})"
         return table, Decision(False, reason, peaks=tuple(peaks))
     start, stop = draft.ranges[fired]

@@ -145,9 +145,8 @@ class ConfidentSentence(Formulation):
     )
 
     def text(self, gap: ReleasedGap) -> str:
-        limit = next(
-            limit for limit in (self.doubt_limit, gap.doubt_limit, 0.1) if limit is not None
-        )
+        limits = (self.doubt_limit, gap.doubt_limit, 0.1)
+        limit = next(limit for limit in limits if limit is not None)
         return measures.drop_doubtful(gap.sentence, gap.tokens, gap.doubt, limit)
 
 
@@ -163,16 +162,21 @@ class Qfs(Formulation):
     def query(self, gap: ReleasedGap) -> Episode[Query]:
         text = gap.before + " ".join(gap.words)
         ids = gap.tokenizer.encode(text, special=True)
-        words = measures.merge_words(gap.tokenizer.tokens(ids), ids, gap.tokenizer.marker, eos=None)
+        tokens = gap.tokenizer.tokens(ids)
+        words = measures.merge_words(tokens, ids, gap.tokenizer.marker, eos=None)
         texts = [word.text for word in words]
-        paid = measures.pay_words((yield Attend(tuple(ids))), words)  # (w, w)
-        first = len(words) - len(gap.words)
-        flagged = [first + i for i in np.flatnonzero(gap.hits) if first + i >= 0]
-        weights = paid[flagged].mean(axis=0) if flagged else np.full(len(words), np.nan)  # (w,)
-        eligible = contain_any(texts, gap.pipeline.content_words(text))
+        attention = yield Attend(tuple(ids))  # (h, n, n)
+        paid = measures.pay_words(attention, words)  # (w, w)
+        flagged = np.flatnonzero(gap.hits) + len(words) - len(gap.words)
+        flagged = flagged[flagged >= 0]
+        weights = np.full(len(words), np.nan)  # (w,)
+        note = "no flagged word is left, so text order ranks the words"
+        if len(flagged):
+            weights = paid[flagged].mean(axis=0)
+            note = gap.note
+        eligible = contain_any(texts, gap.pipeline.content_words(text))  # (w,)
         eligible[flagged] = False
-        chosen = choose_top(weights, self.top_n, eligible)
-        note = gap.note if flagged else "no flagged word is left, so text order ranks the words"
+        chosen = choose_top(weights, self.top_n, eligible)  # (w,)
         shown = np.flatnonzero(eligible)
         return Query.of([texts[i] for i in shown], weights[shown], chosen[shown], note)
 
