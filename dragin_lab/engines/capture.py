@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,14 +51,10 @@ class Tape:
                 "id": c.ids,
                 "token": c.pieces,
                 "text": c.tokens,
-            }
-            columns |= {
                 "start": c.offsets[:, 0],
                 "end": c.offsets[:, 1],
                 "entropy": c.entropy,
                 "logprob": c.logprob,
-            }
-            columns |= {
                 "received": c.received,
                 "alternatives": [list(zip(*pair, strict=True)) for pair in pairs],
             }
@@ -127,8 +124,10 @@ def capture(
         p = 1 if prompts is None or not prompts.shape[-1] else int(prompts.shape[-1])
         mask = kwargs.get("attention_mask")  # (B, p)
         for row, sequence in enumerate(sequences.tolist()):
-            kept = [1] * p if mask is None else mask[row * len(mask) // len(sequences)].tolist()
-            prompt = [i for i, keep in zip(sequence[:p], kept, strict=True) if keep]
+            prompt = sequence[:p]
+            if mask is not None:
+                kept = mask[row * len(mask) // len(sequences)].tolist()  # (p,)
+                prompt = [*compress(prompt, kept)]
             ids, stopped = _cut_text(lm, sequence[p:], kwargs, beside=len(sequences) > 1)
             draft = lm.measure_text(prompt, _find_offsets(lm, prompt), ids, attention=attention)
             tape.continuations.append(replace(draft, stopped=stopped, seconds=seconds))
@@ -170,16 +169,8 @@ def _cut_text(
             return ids[: place + 1], "eos"
         if i == padding:
             return ids[:place], "criteria"
-    return ids, (
-        "criteria"
-        if {
-            "stopping_criteria",
-            "stop_strings",
-            "max_time",
-        }
-        & kwargs.keys()
-        else "length"
-    )
+    asked = {"stopping_criteria", "stop_strings", "max_time"} & kwargs.keys()
+    return ids, "criteria" if asked else "length"
 
 
 def _find_offsets(lm: Any, prompt: list[int]) -> np.ndarray:

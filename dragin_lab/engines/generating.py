@@ -11,7 +11,6 @@ a view of it.
 from __future__ import annotations
 
 import inspect
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -159,10 +158,10 @@ class _Ended(Tensor):
         known = any(one.known for one in args if isinstance(one, _Ended))
         if func is Tensor.__bool__:
             return known
-        made = super().__torch_function__(func, types, args, kwargs or {})
-        if isinstance(made, _Ended):
-            made.known = known
-        return made
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        if isinstance(result, _Ended):
+            result.known = known
+        return result
 
 
 class _Recorder(StoppingCriteria):
@@ -184,45 +183,49 @@ class _Recorder(StoppingCriteria):
 
     def record(self, output: Any) -> None:
         """Record the logits, rows and states of a forward."""
-        logits = output.logits[:, -1]
-        # not a view that keeps all of them
-        self.logits = logits.clone() if output.logits.shape[1] > 1 else logits
+        self.logits = output.logits[:, -1].clone()  # no view that keeps all of them
         rows = self.lm.tap.pop_rows()
         self.rows = None if rows is None else rows[:, :, -1]
-        if (layer := self.beside[0].request.hidden) is not None:
-            self.states = output.hidden_states[self.lm.find_state(layer)][:, -1]
+        layer = self.beside[0].request.hidden
+        if layer is not None:
+            states = output.hidden_states[self.lm.find_state(layer)]
+            self.states = states[:, -1]
             output.hidden_states = None
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        latest = input_ids[:, -1]  # (B,)
         with exactly(input_ids.device):
-            self._measure(input_ids)
-        ended: Any = torch.zeros_like(input_ids[:, -1], dtype=torch.bool)
+            sent = self._fetch(latest.to(self.logits.device))
+            for i, draft in enumerate(self.beside):
+                if not draft.complete:
+                    part = [None if array is None else array[i] for array in sent]
+                    self._hand_over(draft, self.starts[i], part)
+        ended: Any = torch.zeros_like(latest, dtype=torch.bool)
         ended = ended.as_subclass(_Ended)
-        ended.known = sum(one.complete for one in self.beside) >= self.enough
+        ended.known = sum(draft.complete for draft in self.beside) >= self.enough
         return ended
 
-    def _measure(self, input_ids: Tensor) -> None:
-        """Hand each draft what the latest forward gave for it."""
-        tokens, rows = input_ids[:, -1].to(self.logits.device), self.rows  # (B,), (B, h, keys)
+    def _fetch(self, tokens: Tensor) -> list[Any]:
+        """What was measured where each draft chose its token (B,), as ``_hand_over`` takes it."""
+        rows = self.rows  # (B, h, keys)
         measured = measure_logits(self.logits, tokens, self.lm.alternatives)
-        heads = rows if any(one.request.attention for one in self.beside) else None
-        means = None if rows is None else rows.mean(1)
-        sent = fetch([tokens, *measured, self.chooser.processed, self.states, means], heads)
-        for i, (one, start) in enumerate(zip(self.beside, self.starts, strict=True)):
-            if one.complete:
-                continue
-            own: list[Any] = [None if part is None else part[i] for part in sent]
-            token, *values, processed, state, mean, kept = own
-            one.forwards += 1
-            if mean is not None:
-                one.add_row(mean[start:], kept[:, start:] if one.request.attention else None)
-            if not one.stopped:
-                try:
-                    one.add_token(
-                        int(token), values, np.nan if processed is None else processed, state
-                    )
-                except Exception as error:  # noqa: BLE001 - ends this draft alone
-                    one.error = error
+        heads = rows if any(draft.request.attention for draft in self.beside) else None
+        means = None if rows is None else rows.mean(1)  # (B, keys)
+        return fetch([tokens, *measured, self.chooser.processed, self.states, means], heads)
+
+    def _hand_over(self, draft: Writing, start: int, sent: Sequence[Any]) -> None:
+        """Give a draft its part of what was measured; an error ends this draft alone."""
+        token, *values, processed, state, mean, heads = sent
+        draft.forwards += 1
+        if mean is not None:
+            heads = heads[:, start:] if draft.request.attention else None
+            draft.add_row(mean[start:], heads)
+        if not draft.stopped:
+            processed = np.nan if processed is None else processed
+            try:
+                draft.add_token(int(token), values, processed, state)
+            except Exception as error:  # noqa: BLE001 - ends this draft alone
+                draft.error = error
 
 
 def fetch(parts: Sequence[Tensor | None], heads: Tensor | None) -> list[Any]:
@@ -231,25 +234,23 @@ def fetch(parts: Sequence[Tensor | None], heads: Tensor | None) -> list[Any]:
 
     Ids are exact below 2**24.
     """
-    shapes = [None if part is None else tuple(part.shape) for part in (*parts, heads)]
-    groups = [
-        [part.float() for part in parts if part is not None],
-        [] if heads is None else [heads.half()],
-    ]
-    device = groups[0][0].device  # the tapped layer may lie on another one
-    bits = [
-        torch.cat([part.to(device).flatten() for part in group]).view(torch.uint8)
-        for group in groups
-        if group
-    ]
-    sent = torch.cat(bits).cpu().numpy()
-    sizes = [0 if shape is None else 4 * math.prod(shape) for shape in shapes[:-1]]
-    pieces = np.split(sent, np.cumsum(sizes))
-    kinds = [np.float32] * len(sizes) + [np.float16]
-    return [
-        None if shape is None else piece.view(kind).reshape(shape)
-        for shape, piece, kind in zip(shapes, pieces, kinds, strict=True)
-    ]
+    floats = [part.float().flatten() for part in parts if part is not None]
+    device = floats[0].device  # the tapped layer may lie on another one
+    bits = torch.cat([part.to(device) for part in floats]).view(torch.uint8)
+    if heads is not None:
+        halves = torch.cat([heads.half().to(device).flatten()])
+        bits = torch.cat([bits, halves.view(torch.uint8)])
+    sent = bits.cpu().numpy()
+    arrays: list[Any] = []
+    place = 0
+    for part, kind in [*((part, np.float32) for part in parts), (heads, np.float16)]:
+        if part is None:
+            arrays.append(None)
+            continue
+        end = place + np.dtype(kind).itemsize * part.numel()
+        arrays.append(sent[place:end].view(kind).reshape(part.shape))
+        place = end
+    return arrays
 
 
 @cache
@@ -316,42 +317,55 @@ def read_texts(
     """New caches of some texts, read side by side; ``caches`` have their beginnings, or none,
     and are not changed.
     """
-    known = [count_cached(cache) for cache in caches]
-    old, new = max(known), max(len(ids) - n for ids, n in zip(texts, known, strict=True))
-    ids, own = [], []
-    for text, n in zip(texts, known, strict=True):
-        # padding before what is cached, and before what is read
-        before, between = old - n, new - len(text) + n
-        ids.append([0] * before + [*text[:n]] + [0] * between + [*text[n:]])
-        own.append([0] * before + [1] * n + [0] * between + [1] * (len(text) - n))
-    mask = torch.tensor(own, device=lm.device)  # (B, old + new)
-    cache = open_cache(lm.model.config, caches) or DynamicCache(config=lm.model.config)
+    config, cached = lm.model.config, list(map(count_cached, caches))
+    most_cached = max(cached)
+    most_read = max(len(text) - n for text, n in zip(texts, cached, strict=True))
+    ids, masks = [], []
+    for text, n in zip(texts, cached, strict=True):
+        # 0 0 cached 0 0 read: what is cached ends at one column, and what is read at the last
+        read = len(text) - n
+        before = [0] * (most_cached - n)
+        between = [0] * (most_read - read)
+        ids.append([*before, *text[:n], *between, *text[n:]])
+        masks.append([*before, *[1] * n, *between, *[1] * read])
+    mask = torch.tensor(masks, device=lm.device)  # (B, most_cached + most_read)
+    cache = open_cache(config, caches) or DynamicCache(config=config)
     generate_text(lm.model, ids, lm.device, cache, 1, attention_mask=mask)
     if len(texts) == 1:
         return [cache]
-    return [
-        split_cache(cache, i, row.nonzero()[:, 0], lm.model.config) for i, row in enumerate(mask)
-    ]
+    own = []
+    for number, row in enumerate(mask):
+        columns = row.nonzero()[:, 0]
+        own.append(split_cache(cache, number, columns, config))
+    return own
 
 
 def read_prompts(lm: Any, beside: Sequence[Writing], *, whole: bool = False) -> None:
     """Read the parts of prompts that are kept, for all drafts at once; with ``whole``, all but
     each last token too.
     """
-    parts = dict[Writing, tuple[int, ...]]()
-    for one in beside:
-        whole_only = lm.is_rotated(len(one.prompt_ids))  # a part would not be
-        parts[one] = (
-            () if whole_only else find_ends(one.request.prompt, one.prompt_offsets, lm.parts)
-        )
-        one.reused, one.cache = lm.prefixes.find(one.prompt_ids, parts[one])
-    for ends in zip_longest(*parts.values(), fillvalue=0):
-        for ids, part in read_ends(lm, dict(zip(beside, ends, strict=True))).items():
+    parts = []
+    for draft in beside:
+        ends = _list_ends(lm, draft)
+        parts.append(ends)
+        draft.reused, draft.cache = lm.prefixes.find(draft.prompt_ids, ends)
+    for row in zip_longest(*parts, fillvalue=0):
+        read = read_ends(lm, dict(zip(beside, row, strict=True)))
+        for ids, part in read.items():
             lm.prefixes.keep(ids, part)
     if whole:
-        last = {one: len(one.prompt_ids) - 1 for one in beside}
+        last = {draft: len(draft.prompt_ids) - 1 for draft in beside}
         # What is one token longer than the switch is read with its first new one.
-        read_ends(lm, {one: end for one, end in last.items() if end != lm.rotary_switch})
+        read_ends(lm, {draft: end for draft, end in last.items() if end != lm.rotary_switch})
+
+
+def _list_ends(lm: Any, draft: Writing) -> tuple[int, ...]:
+    """After how many tokens of a prompt its cache is kept; a part of a rotated one would not be
+    rotated.
+    """
+    if lm.is_rotated(len(draft.prompt_ids)):
+        return ()
+    return find_ends(draft.request.prompt, draft.prompt_offsets, lm.parts)
 
 
 def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[tuple[int, ...], DynamicCache]:
@@ -361,28 +375,29 @@ def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[tuple[int, ...], Dynami
     What several drafts begin with is read once, and texts of about one length side by side; a
     rotated one alone.
     """
-    same, found = (
-        defaultdict[tuple[int, ...], list[Writing]](list),
-        dict[tuple[int, ...], DynamicCache](),
-    )
-    for one, end in ends.items():
-        if end > count_cached(one.cache):
-            same[tuple(one.prompt_ids[:end])].append(one)
-    new = {ids: len(ids) - count_cached(drafts[0].cache) for ids, drafts in same.items()}
+    drafts_of = defaultdict[tuple[int, ...], list[Writing]](list)
+    for draft, end in ends.items():
+        if end > count_cached(draft.cache):
+            drafts_of[tuple(draft.prompt_ids[:end])].append(draft)
+    new = {}  # how many tokens of each text are read
+    for ids, drafts in drafts_of.items():
+        new[ids] = len(ids) - count_cached(drafts[0].cache)
     padding = _PADDING.get(lm.device.type, _PADDING["cuda"])
 
     def kind(ids: tuple[int, ...]) -> Any:
         return ids if lm.is_rotated(len(ids)) else new[ids] // padding
 
+    caches: dict[tuple[int, ...], DynamicCache] = {}
     for _, alike in groupby(sorted(new, key=new.__getitem__), kind):
         texts = list(alike)
-        found |= zip(
-            texts, read_texts(lm, texts, [same[ids][0].cache for ids in texts]), strict=True
-        )
-    for ids, drafts in same.items():
-        for number, one in enumerate(drafts):
-            one.cache, one.reused = found[ids], len(ids) if number else one.reused
-    return found
+        begun = [drafts_of[ids][0].cache for ids in texts]
+        caches |= zip(texts, read_texts(lm, texts, begun), strict=True)
+    for ids, drafts in drafts_of.items():
+        for draft in drafts:
+            draft.cache = caches[ids]
+        for draft in drafts[1:]:
+            draft.reused = len(ids)
+    return caches
 
 
 def write_texts(lm: Any, beside: Sequence[Writing], enough: int = 1) -> None:

@@ -204,28 +204,24 @@ class LlamaContext:
         What the sequences have of the texts is not read again. Texts that lack one token are read
         side by side.
         """
-        rows = None if layer is None else f"{ROWS}-{layer}"
-        groups = dict.fromkeys(states, 1) | ({} if rows is None else {rows: self.heads})
+        rows, groups = f"{ROWS}-{layer}", dict.fromkeys(states, 1)
+        if layer is not None:
+            groups[rows] = self.heads
         kept, computed = {}, {}
         for sequence, pieces in texts.items():
             here = self._reuse_pieces(sequence, pieces)
             kept[sequence] = sum(map(len, pieces[:here]))
             for piece in pieces[here:-1]:
                 self._forward({sequence: piece}, {})
-        beside = [s for s in sorted(texts) if len(texts[s][-1]) == 1]
-        for together in [*([s] for s in texts if s not in beside), *[beside] * bool(beside)]:
-            logits = self._forward(
-                {s: texts[s][-1] for s in together}, groups, last=len(together) == 1
-            )
-            parts = {name: self._list_parts(name, len(together)) for name in groups}
-            for i, s in enumerate(together):
-                keys = sum(map(len, texts[s]))
-                own = {name: part[i] for name, part in parts.items()}
-                row = None if rows is None else own.pop(rows)[:, :keys]
-                computed[s] = Computed(
-                    logits[i], row, {name: state[0] for name, state in own.items()}, kept[s]
-                )
-        return [computed[s] for s in texts]
+        for last in _list_forwards(texts):
+            logits = self._forward(last, groups, last=len(last) == 1)
+            parts = {name: self._list_parts(name, len(last)) for name in groups}
+            for i, sequence in enumerate(last):
+                keys = sum(map(len, texts[sequence]))
+                row = None if layer is None else parts[rows][i][:, :keys]
+                vectors = {name: parts[name][i][0] for name in states}
+                computed[sequence] = Computed(logits[i], row, vectors, kept[sequence])
+        return [computed[sequence] for sequence in texts]
 
     def read_alone(self, ids: Sequence[int]) -> list[torch.Tensor]:
         """The logits (V,) after each of some ids, read one by one by the last sequence."""
@@ -236,14 +232,17 @@ class LlamaContext:
         """The attention map of some ids in a layer, (h, n, n) float32, read in the last
         sequence.
         """
-        sequence, node, place = len(self._held) - 1, f"{ROWS}-{layer}", 0
-        self._reuse_pieces(sequence, [tuple(ids)])
-        self._forward({sequence: tuple(ids)}, {node: self.heads}, last=False)
-        attention = np.zeros((self.heads, len(ids), len(ids)), np.float32)
-        for part in self._listener.copied[node]:  # of some queries; keys are padded
-            rows = part.reshape(self.heads, -1, part.shape[1])[:, :, : len(ids)]
-            attention[:, place : place + rows.shape[1], : rows.shape[2]] = rows
-            place += rows.shape[1]
+        sequence, node = len(self._held) - 1, f"{ROWS}-{layer}"
+        piece, n = tuple(ids), len(ids)
+        self._reuse_pieces(sequence, [piece])
+        self._forward({sequence: piece}, {node: self.heads}, last=False)
+        attention = np.zeros((self.heads, n, n), np.float32)
+        place = 0
+        for copied in self._listener.copied[node]:  # of some queries; keys are padded
+            rows = copied.reshape(self.heads, -1, copied.shape[1])[:, :, :n]
+            end = place + rows.shape[1]
+            attention[:, place:end, : rows.shape[2]] = rows
+            place = end
         return attention
 
     def _list_parts(self, name: str, count: int) -> list[np.ndarray]:
@@ -253,11 +252,10 @@ class LlamaContext:
                 f"{self.file.name}: llama.cpp computed no {name} of {self.architecture}"
             )
         groups = self._listener.groups[name]
-        return [
-            one
-            for part in self._listener.copied[name]
-            for one in part.reshape(-1, groups, part.shape[1])
-        ][-count:]
+        parts: list[np.ndarray] = []
+        for copied in self._listener.copied[name]:
+            parts += [*copied.reshape(-1, groups, copied.shape[1])]
+        return parts[-count:]
 
     def _reuse_pieces(self, sequence: int, pieces: list[Piece]) -> int:
         """Cut a sequence to the pieces that it shares with a text, without the last; how many they
@@ -351,6 +349,20 @@ class LlamaContext:
         if not self._open:
             raise ModelError(f"{self.file.name} is closed; open a new Lab")
         return self._open[0]
+
+
+def _list_forwards(texts: Mapping[int, list[Piece]]) -> list[dict[int, Piece]]:
+    """The last pieces of texts, by forward: those of one token side by side, the others alone."""
+    forwards: list[dict[int, Piece]] = []
+    beside: dict[int, Piece] = {}
+    for sequence, pieces in sorted(texts.items()):
+        if len(pieces[-1]) == 1:
+            beside[sequence] = pieces[-1]
+        else:
+            forwards.append({sequence: pieces[-1]})
+    if beside:
+        forwards.append(beside)
+    return forwards
 
 
 _ERRORS: list[str] = []  # what llama.cpp said last

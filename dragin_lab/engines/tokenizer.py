@@ -381,9 +381,10 @@ class TextSpans:
         """
         for token in ids[len(self.ids) :]:
             self.push(token)
-        whole, window = self._decode(self.ids), self._decode(self.ids[self._anchor :])
+        window = self._decode(self.ids[self._anchor :])
         if len(self.spans) < len(self.ids) and window.startswith(self._window):
             self._settle(window)
+        whole = self._decode(self.ids)
         # A decoder may look further back than the window, and bytes may stay broken.
         if self.text != whole or len(self.spans) < len(self.ids):
             self._rebuild(whole)
@@ -398,24 +399,29 @@ class TextSpans:
         """Take ``window`` as the final text of the window and give the waiting tokens their
         spans.
         """
-        done, here = len(self.spans), len(self.text) - len(self._window)
-        waiting = self.ids[done:]
-        decoded = [
-            self._decode(self.ids[self._anchor : done + i + 1]) for i in range(len(waiting) - 1)
-        ] + [window]
-        settled = find_spans(
-            decoded, window, [i in self._silent for i in waiting], start=len(self._window)
-        )
-        self.spans += [(a + here, b + here) for a, b in settled]
-        new = window[len(self._window) :]
-        self.text += new
+        first = len(self.spans)
+        known = len(self._window)
+        begin = len(self.text) - known  # of the window
+        decoded = []
+        for end in range(first + 1, len(self.ids)):
+            ids = self.ids[self._anchor : end]
+            decoded.append(self._decode(ids))
+        decoded.append(window)
+        silent = [token in self._silent for token in self.ids[first:]]
+        settled = find_spans(decoded, window, silent, start=known)
+        self.spans += [(begin + start, begin + stop) for start, stop in settled]
+        self.text += window[known:]
         self._window = window
-        if len(self.ids) - self._anchor > _LONG and new:
-            # Decoders treat the first token of a list differently (they strip its space), so the
-            # new window starts with a token that has text of its own and ends a character.
-            tail = self._decode(self.ids[done:])
-            if tail and not tail.startswith(BROKEN) and self.ids[done] not in self._silent:
-                self._anchor, self._window = done, tail
+        if len(self.ids) - self._anchor > _LONG and len(window) > known:
+            self._move_window(first)
+
+    def _move_window(self, first: int) -> None:
+        """Begin the window at a token, where that has text of its own and ends a character:
+        decoders treat the first token of a list differently (they strip its space).
+        """
+        tail = self._decode(self.ids[first:])
+        if tail and not tail.startswith(BROKEN) and self.ids[first] not in self._silent:
+            self._anchor, self._window = first, tail
 
 
 def find_spans(

@@ -453,7 +453,8 @@ class LanguageModel(Engine):
                 )
                 self.prefixes.clear()
         if not self._hash:
-            prefix = self._adapted.base_model.prefix if self._adapted_off else None
+            adapted: Any = self._adapted
+            prefix = adapted.base_model.prefix if self._adapted_off else None
             self._hash = hash_weights(self.model, self._files, without=prefix)
         if not any(own == stamp and met is self.probed.probe for own, met, _ in self._met):
             self._met.append((stamp, self.probed.probe, self._hash))

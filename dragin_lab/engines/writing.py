@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -102,14 +102,10 @@ class Writing:
         drawn = None
         # also before a forced token, which then changes no later draw
         if self.generator is not None:
-            drawn = torch.multinomial(
-                scores.softmax(-1).nan_to_num(1.0), 1, generator=self.generator
-            )
-        return (
-            self.request.prefix[len(self.ids)]
-            if len(self.ids) < len(self.request.prefix)
-            else drawn
-        )
+            probs = scores.softmax(-1).nan_to_num(1.0)
+            drawn = torch.multinomial(probs, 1, generator=self.generator)
+        forced = self.request.prefix[len(self.ids) :]
+        return forced[0] if forced else drawn
 
     def add_row(self, mean: np.ndarray, heads: np.ndarray | None = None) -> None:
         """Add the next row: its mean over the heads (keys,), and all ``heads`` (h, keys) where they
@@ -117,19 +113,24 @@ class Writing:
 
         The last key is the query itself; with a sliding window the first ones are missing.
         """
-        r, p = self.rows, len(self.prompt_ids)
-        if r > len(self.ids):
+        row = self.rows
+        if row > len(self.ids):
             return
         self.rows += 1
-        paid = mean[max(0, len(mean) - r) :]  # to the tokens, the last of them itself
-        self._among[r, r - len(paid) : r] = paid
-        seen = self._received[r - len(paid) : max(0, r - 1)]  # Eq. 2: only tokens before it
+        paid = mean[max(0, len(mean) - row) :]  # to the tokens, the last of them itself
+        first = row - len(paid)
+        self._among[row, first:row] = paid
+        seen = self._received[first : max(0, row - 1)]  # Eq. 2: only tokens before it
         np.maximum(seen, paid[:-1], out=seen)
         if heads is not None:
-            if self._attention is None:
-                n = self.request.max_new_tokens
-                self._attention = np.zeros((len(heads), n + 1, p + n), np.float16)
-            self._attention[:, r, p + r - heads.shape[1] : p + r] = heads
+            self._keep_heads(row, heads)
+
+    def _keep_heads(self, row: int, heads: np.ndarray) -> None:
+        p, n = len(self.prompt_ids), self.request.max_new_tokens
+        if self._attention is None:
+            self._attention = np.zeros((len(heads), n + 1, p + n), np.float16)
+        end = p + row
+        self._attention[:, row, end - heads.shape[1] : end] = heads
 
     def add_token(
         self, token: int, measured: Sequence[Any], processed: float = np.nan, state: Any = None
@@ -226,29 +227,51 @@ def _not_finite(lm: Any, tokens: int) -> ModelError:
     )
 
 
-def measure_logits(logits: Tensor, tokens: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of raw logits (n, V) and the tokens (n,) after them: entropies and log-probabilities (nats),
-    and the k likeliest.
+class Measured(NamedTuple):
+    """What is read off the distributions of n tokens."""
 
-    (n,), (n,), ids (n, k) and their probabilities (n, k). One exponential of the vocabulary serves
-    all: with the sum Z of w = exp(logit - highest), p is w / Z, and the entropy log Z - sum(w log
-    w) / Z.
+    entropy: Tensor  # (n,) nats
+    logprob: Tensor  # (n,) nats
+    likeliest: Tensor  # (n, k) ids, best first
+    probs: Tensor  # (n, k)
+
+
+def measure_logits(logits: Tensor, tokens: Tensor, k: int) -> Measured:
+    """Entropy, log-probability and the k likeliest, of raw logits (n, V) and the tokens (n,) after
+    them.
+
+    One exponential of the vocabulary serves all: with the sum Z of w = exp(logit - highest), p is
+    w / Z, and the entropy log Z - sum(w log w) / Z.
     """
-    logits, size = logits.float(), math.gcd(logits.shape[-1], _BLOCK)
-    high = logits.amax(-1, keepdim=True)  # (n, 1)
-    log_w = (logits - high).clamp_(min=torch.finfo(torch.float32).min)  # (n, V)
+    logits = logits.float()
+    highest = logits.amax(-1, keepdim=True)  # (n, 1)
+    least = torch.finfo(torch.float32).min
+    log_w = (logits - highest).clamp_(min=least)  # (n, V)
     w = log_w.exp()  # (n, V)
     total = w.sum(-1, keepdim=True)  # (n, 1)
-    entropy = total.log() - torch.linalg.vecdot(w, log_w)[:, None] / total  # (n, 1)
-    logprob = logits.gather(1, tokens[:, None]) - high - total.log()  # (n, 1)
-    # The k likeliest lie in the k blocks with the highest maxima; finding those first takes a fifth
-    # of the time.
+    log_total = total.log()  # (n, 1)
+    entropy = log_total - torch.linalg.vecdot(w, log_w)[:, None] / total  # (n, 1)
+    chosen = logits.gather(1, tokens[:, None])  # (n, 1)
+    logprob = chosen - highest - log_total  # (n, 1)
+    best, likeliest = _find_likeliest(w, k)
+    return Measured(entropy[:, 0], logprob[:, 0], likeliest, best / total)
+
+
+def _find_likeliest(w: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k highest of w (n, V), best first, and their ids; (n, k) each.
+
+    They lie in the k blocks with the highest maxima; finding those first takes a fifth of the time.
+    """
+    size = math.gcd(w.shape[-1], _BLOCK)
     blocks = w.view(len(w), -1, size)  # (n, V / size, size)
-    chosen = blocks.amax(-1).topk(min(k, blocks.shape[1]), -1).indices  # (n, k)
-    # (n, k)
-    best, place = blocks.gather(1, chosen[..., None].expand(-1, -1, size)).flatten(1).topk(k, -1)
-    which = chosen.gather(1, place // size) * size + place % size  # (n, k)
-    return entropy[:, 0], logprob[:, 0], which, best / total
+    highest = blocks.amax(-1)  # (n, V / size)
+    chosen = highest.topk(min(k, blocks.shape[1])).indices  # (n, k)
+    index = chosen[..., None].expand(-1, -1, size)  # (n, k, size)
+    candidates = blocks.gather(1, index)  # (n, k, size)
+    best, place = candidates.flatten(1).topk(k)  # (n, k) each
+    block = chosen.gather(1, place // size)  # (n, k)
+    within = place % size  # (n, k)
+    return best, block * size + within
 
 
 def find_ends(prompt: Prompt, offsets: np.ndarray, parts: Sequence[str] = PARTS) -> tuple[int, ...]:
@@ -277,10 +300,10 @@ def batch_obstacle(config: Any) -> str:
     layers = DynamicCache(config=config).layers
     if any(getattr(layer, "is_sliding", False) for layer in layers):
         return "its key-value cache has a sliding window"
-    strange = next(
-        (type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer), None
-    )
-    return f"its key-value cache has a {strange}" if strange else ""
+    for layer in layers:
+        if type(layer) is not DynamicLayer:
+            return f"its key-value cache has a {type(layer).__name__}"
+    return ""
 
 
 def open_cache(config: Any, beside: Sequence[DynamicCache | None]) -> DynamicCache | None:
@@ -292,16 +315,21 @@ def open_cache(config: Any, beside: Sequence[DynamicCache | None]) -> DynamicCac
     if batch_obstacle(config):
         return copy.deepcopy(beside[0])
     cache = DynamicCache(config=config)
-    lengths = list(map(count_cached, beside))
-    each, longest = [{} if one is None else list_layers(one) for one in beside], max(lengths)
-    for i, like in each[lengths.index(longest)].items():
-        rows = [one.get(i, tuple(states[:, :, :0] for states in like)) for one in each]
-        keys, values = (
-            torch.cat([torch.nn.functional.pad(s, (0, 0, longest - s.shape[2], 0)) for s in states])
-            for states in zip(*rows, strict=True)
-        )
-        cache.update(keys, values, i)
+    longest = max(beside, key=count_cached)
+    layers = [{} if one is None else list_layers(one) for one in beside]
+    for i, (keys, values) in list_layers(longest).items() if longest else ():
+        empty = keys[:, :, :0], values[:, :, :0]
+        rows = [of_text.get(i, empty) for of_text in layers]
+        width = keys.shape[2]
+        all_keys, all_values = zip(*rows, strict=True)
+        cache.update(_pad_left(all_keys, width), _pad_left(all_values, width), i)
     return cache
+
+
+def _pad_left(states: Sequence[Tensor], width: int) -> Tensor:
+    """States (1, H_kv, n, d) of several texts as rows of that width."""
+    pad = torch.nn.functional.pad
+    return torch.cat([pad(one, (0, 0, width - one.shape[2], 0)) for one in states])
 
 
 def split_cache(cache: DynamicCache, row: int, columns: Tensor, config: Any) -> DynamicCache:
@@ -364,12 +392,11 @@ class Prefixes:
     @property
     def nbytes(self) -> int:
         """Bytes of all that is kept."""
-        return sum(
-            s.nbytes
-            for one in self._caches.values()
-            for states in list_layers(one).values()
-            for s in states
-        )
+        total = 0
+        for cache in self._caches.values():
+            for keys, values in list_layers(cache).values():
+                total += keys.nbytes + values.nbytes
+        return total
 
     def find(self, ids: Sequence[int], ends: Sequence[int]) -> tuple[int, DynamicCache | None]:
         """Length and cache of the longest kept beginning of a prompt that ends at one of
@@ -378,7 +405,9 @@ class Prefixes:
         kept = [end for end in ends if tuple(ids[:end]) in self._caches]
         for end in reversed(kept):  # the shortest is dropped last: the others begin with it
             self._caches.move_to_end(tuple(ids[:end]))
-        return (kept[-1], self._caches[tuple(ids[: kept[-1]])]) if kept else (0, None)
+        if not kept:
+            return 0, None
+        return kept[-1], self._caches[tuple(ids[: kept[-1]])]
 
     def keep(self, ids: Sequence[int], cache: DynamicCache) -> None:
         """Keep the cache of these ids."""
