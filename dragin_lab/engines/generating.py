@@ -135,10 +135,8 @@ class _TokenChooser(LogitsProcessor):
             scores = warper(input_ids, scores)
         if self.processes:
             logs = scores.log_softmax(-1)
-            self.processed = entropy(logs.exp(), logs)
-            self.processed = (
-                self.processed if kept is None else self.processed.masked_fill(kept, torch.nan)
-            )
+            processed = entropy(logs.exp(), logs)
+            self.processed = processed if kept is None else processed.masked_fill(kept, torch.nan)
         for i, one in enumerate(self.beside):
             if (token := one.choose(scores[i])) is not None:
                 scores[i] = -torch.inf

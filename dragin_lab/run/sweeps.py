@@ -70,8 +70,8 @@ def run_methods(
         if folder is not None:
             records.append(read_run(folder))
         else:
-            path = Path(run_label(method, setup.retriever_spec))
-            records.append(RunRecord(path, run_config(setup, method, asked), lines))
+            label = run_label(method, setup.retriever_spec)
+            records.append(RunRecord(Path(label), run_config(setup, method, asked), lines))
     return records
 
 
