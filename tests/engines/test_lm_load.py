@@ -11,6 +11,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lm_tiny
@@ -89,6 +90,43 @@ def test_provenance_says_what_decides_the_output(folder: Path) -> None:
     ]
     hashes = [lm.provenance()["weights_sha256"] for lm in in_memory]
     assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_an_adapter_that_is_off_is_in_neither_name_nor_hash() -> None:
+    class Adapted:
+        """What of peft's model is asked, around one whose norm it adds to."""
+
+        peft_config: dict[str, Any] = {}
+        active_adapters = ("default",)
+        base_model = SimpleNamespace(prefix="lora_")
+        enabled = True
+
+        def __init__(self, model: Any) -> None:
+            self.model = model
+            model.model.norm.register_parameter("lora_A", torch.nn.Parameter(torch.ones(1)))
+
+        def get_base_model(self) -> Any:
+            return self.model
+
+        def get_model_status(self) -> Any:
+            return SimpleNamespace(enabled=self.enabled)
+
+    def open_model(adapter: bool) -> LanguageModel:
+        model: Any = lm_tiny.build("llama", 0)
+        model = Adapted(model) if adapter else model
+        return LanguageModel(model, lm_tiny.byte_level(), check=False, name="tiny")
+
+    plain, adapted = open_model(False), open_model(True)
+    on = adapted.provenance()
+    assert on["model"] == "tiny+default"
+    adapted._adapted.enabled = False
+    adapted._hash, adapted._met = "", []  # as another probe would have it
+    off = adapted.provenance()
+    assert (off["model"], off["weights_sha256"]) == (
+        "tiny",
+        plain.provenance()["weights_sha256"],
+    )
+    assert on["weights_sha256"] != off["weights_sha256"]
 
 
 def test_the_embedded_model_is_asked_for_by_no_source_or_by_its_name(
