@@ -12,7 +12,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import lm_tiny
 import numpy as np
@@ -96,7 +96,7 @@ def test_an_adapter_that_is_off_is_in_neither_name_nor_hash() -> None:
     class Adapted:
         """What of peft's model is asked, around one whose norm it adds to."""
 
-        peft_config: dict[str, Any] = {}
+        peft_config: ClassVar[dict[str, Any]] = {}
         active_adapters = ("default",)
         base_model = SimpleNamespace(prefix="lora_")
         enabled = True
