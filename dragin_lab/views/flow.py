@@ -14,11 +14,11 @@ from dragin_lab.study.attribution import Attribution
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import theme
 from dragin_lab.views.episodes import PARTS, find_parts
-from dragin_lab.views.facts import count, num
+from dragin_lab.views.facts import num
 
 UNUSED = 0.03  # the width of a passage that gave no word, as a share of all
 LINE, HEAD = 26, 190  # pixels
-HEADINGS = ("asked with", "query", "found", "gave")
+HEADINGS = ("asked with", "query", "found (grey: not used)", "gave")
 
 
 class Node(NamedTuple):
@@ -39,7 +39,7 @@ class Link(NamedTuple):
 @draws(Attribution, "flow")
 def draw_flow(source: Attribution, step: int | None = None) -> go.Figure:
     """One retrieval from left to right: the words that it was asked with, the query, the passages
-    that it found, and the words of the answer that they gave.
+    that it found (grey: not used), and the words of the answer that they gave.
 
     On the left a width is a share of the attention that what fired paid, on the right one of the
     nats that passages gave. ``step`` counts from 1; default the first whose passages gave a word.
@@ -56,7 +56,7 @@ def draw_flow(source: Attribution, step: int | None = None) -> go.Figure:
         return theme.message(trace.question.text, f"Step {first} retrieved nothing.")
     nodes, links = list_asked(trace, own)
     query = len(nodes)
-    nodes.append(Node(f"asked: {own.query.text}", theme.INK))
+    nodes.append(Node(own.query.text, theme.INK))
     add_given(source, first, nodes, links)
     reason = own.decision.reason if own.decision is not None else "searched first"
     tallest = max(query, len(nodes) - query - 1)
@@ -90,26 +90,28 @@ def list_asked(trace: Trace, step: Step) -> tuple[list[Node], list[Link]]:
 def add_given(source: Attribution, step: int, nodes: list[Node], links: list[Link]) -> None:
     """The passages that a step found, behind the last node, and behind them what each gave."""
     passages = source.passages[source.passages["retrieval"] == step]
-    words = source.words[source.words["mark"] == "passage"]
+    words = source.words
+    words = words[words["mark"] == "passage"]
     words = words[words["retrieval"] == step]
     total = float(words["nats"].sum()) or 1.0
     query, end = len(nodes) - 1, len(nodes) + len(passages)
     gave: list[Node] = []
     for place, row in enumerate(passages.itertuples()):
         own = words[words["passage"] == row.number]
-        colour, used = theme.GREY, "not used"
+        colour = theme.GREY
         if len(own):
             colour = theme.COLOURS[place % len(theme.COLOURS)]
-            used = count(len(own), "word")
-        share = max(own["nats"].sum() / total, UNUSED)
+        share = own["nats"].sum() / total
         about = say_nats(row.title, row.nats)
-        links.append(Link(query, len(nodes), share, colour, about))
+        found = Link(query, len(nodes), max(share, UNUSED), colour, about)
+        links.append(found)
         for word, nats in zip(own["word"], own["nats"], strict=True):
             about = say_nats(word, nats)
             target = end + len(gave)
-            links.append(Link(len(nodes), target, nats / total, colour, about))
+            given = Link(len(nodes), target, nats / total, colour, about)
+            links.append(given)
             gave.append(Node(word, colour))
-        nodes.append(Node(f"{row.number} {row.title}: {used}", colour))
+        nodes.append(Node(f"{row.number} {row.title}", colour))
     nodes += gave
 
 

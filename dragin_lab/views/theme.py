@@ -160,13 +160,15 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
     from dragin_lab.core.method import METHODS
 
-    known, places = [*METHODS], dict[str, int]()
+    known = [*METHODS]
     given = set(names)
     own = [name for name in known if name in given]
+    places = dict[str, int]()
     for name in (*own, *sorted(given.difference(own))):
         first = known.index(name) if name in known else zlib.crc32(name.encode())
-        free = [(first + step) % LOOKS for step in range(LOOKS)]
-        places[name] = min(free, key=partial(_count_alike, places.values()))
+        in_turn = [(first + step) % LOOKS for step in range(LOOKS)]
+        count_alike = partial(_count_alike, places.values())
+        places[name] = min(in_turn, key=count_alike)
     return {name: style(place) for name, place in places.items()}
 
 

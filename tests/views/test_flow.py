@@ -10,6 +10,7 @@ import pytest
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Trace
+from dragin_lab.views import theme
 
 RECORDED = Path(__file__).parents[2] / "corpora" / "real_traces" / "wrong-passage.trace"
 
@@ -40,8 +41,8 @@ def test_the_bands_are_attention_and_nats(trace: Trace) -> None:
     into = dict(zip(link.target, link.value, strict=True))
     for place, number in enumerate(passages["number"]):
         own = words[words["passage"] == number]
-        label = sankey.node.label[asked + 1 + place]
-        assert ("not used" in label) == (not len(own))
+        colour = sankey.node.color[asked + 1 + place]
+        assert (colour == theme.GREY) == (not len(own))
         share = own["nats"].sum() / words["nats"].sum()
         assert into[asked + 1 + place] == pytest.approx(max(share, 0.03))
 
