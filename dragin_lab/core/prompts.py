@@ -27,6 +27,7 @@ from dragin_lab.core.answers import (
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.fingerprint import Node, describe, digest
 from dragin_lab.errors import SettingError
+from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Passage, Prompt
 
 __all__ = ["LAYOUTS", "Exemplar", "PromptTemplate"]
@@ -87,6 +88,15 @@ class PromptTemplate:
     chosen: str = field(default="", compare=False)
     # ``described`` when a run began; None: at each look
     looked: Mapping[str, Node] | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        return f"PromptTemplate({len(self.exemplars)} exemplars, layout={self.layout!r})"
+
+    def _repr_html_(self) -> str:
+        asked = " · ".join(one.question for one in self.exemplars[:3])
+        names = ("instruction", "layout", "form", "answer_rule", "preamble", "chosen")
+        facts = {name: getattr(self, name) for name in names}
+        return facts_html(repr(self), facts | {"begin with": asked})
 
     def __post_init__(self) -> None:
         for kind, given, known in (

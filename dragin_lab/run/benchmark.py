@@ -32,6 +32,7 @@ from dragin_lab.run.batches import ask_many
 from dragin_lab.run.rundir import CONFIG, FORMAT, Line, read_config
 from dragin_lab.run.runwriter import Finished, RunFolder, check_settings, record_of
 from dragin_lab.run.setup import Setup, describe_model, describe_retriever
+from dragin_lab.text import facts_html
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Question
 from dragin_lab.warning import warn
@@ -88,6 +89,10 @@ class Benchmark:
 
     def __repr__(self) -> str:
         return f"Benchmark({self.name}, {len(self.questions):,} questions)"
+
+    def _repr_html_(self) -> str:
+        first = " · ".join(question.text for question in self.questions[:3])
+        return facts_html(repr(self), {"begins with": first})
 
 
 def benchmark(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dragin_lab.errors import SettingError
+from dragin_lab.text import facts_html
 
 # Scripts written without spaces: each character is a word.
 _UNSPACED = (
@@ -207,6 +208,9 @@ class Draft:
         return (
             f"Draft({len(self)} tokens after {len(self.prompt_ids)}, {self.text[:60]!r}, {ended})"
         )
+
+    def _repr_html_(self) -> str:
+        return facts_html(repr(self), {"text": self.text})
 
     @property
     def closed(self) -> bool:

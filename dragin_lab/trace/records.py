@@ -131,7 +131,7 @@ class Prompt:
         return self.text[start:stop]
 
 
-@dataclass
+@dataclass(repr=False)
 class Words:
     """The words of a draft and what was measured on each; all arrays have one entry per word.
 
@@ -151,6 +151,10 @@ class Words:
 
     def __len__(self) -> int:
         return len(self.text)
+
+    def __repr__(self) -> str:
+        hits = [word for word, hit in zip(self.text, self.hit, strict=True) if hit]
+        return f"Words({len(self)}, of which fire: {', '.join(map(repr, hits[:5])) or 'none'})"
 
     @property
     def unjudged(self) -> np.ndarray:
@@ -175,7 +179,7 @@ class Decision:
     certain: bool = True  # False: the draft ended before a longer one could have decided otherwise
 
 
-@dataclass
+@dataclass(repr=False)
 class Query:
     """A search query and where it came from.
 
@@ -191,6 +195,10 @@ class Query:
     weights: np.ndarray = field(default_factory=FLOATS)  # (len(words),) float32
     chosen: np.ndarray = field(default_factory=FLAGS)  # (len(words),) bool
     note: str = ""  # what was chosen instead, where the formulator's usual input was missing
+
+    def __repr__(self) -> str:
+        chosen = int(self.chosen.sum())
+        return f"Query({self.text!r}; {chosen} of {len(self.words)} candidates chosen)"
 
     def _repr_html_(self) -> str:
         chosen = " ".join(

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from factories import make_trace
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
@@ -37,3 +38,12 @@ def test_a_question_that_cannot_be_asked_is_said_and_the_rest_is_answered() -> N
     first, second = lab.ask_many(iter(["Who \ud800?", "Who?"]), "wo-rag", max_new_tokens=2)
     assert "holds half a character at 4" in first.error
     assert second.error == ""
+
+
+def test_records_are_shown_in_a_line() -> None:
+    step = next(one for one in make_trace().steps if one.query is not None and len(one.words))
+    for record in (step, step.words, step.query, step.draft):
+        assert "\n" not in repr(record)
+        assert len(repr(record)) < 300
+    assert f"{step.query.chosen.sum()} of {len(step.query.words)}" in repr(step.query)
+    assert step.draft.text.split()[0] in step.draft._repr_html_()
