@@ -4,6 +4,7 @@ by question.
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import plotly.graph_objects as go
@@ -29,7 +30,7 @@ def difference(found: Difference, cost: str = "retrievals") -> go.Figure:
     one, other, rows = found.one, found.other, found.table.head(ROWS)
     left_out = f", the first {ROWS}" if len(found.table) > ROWS else ""
     titles = [f"{sum(found.counts.values()):,} questions", f"{cost}: {one} ○ → {other} ●{left_out}"]
-    height = 190 + 26 * max(len(rows), 1)
+    height = 190 + 36 * max(len(rows), 1)
     figure = theme.panels(
         titles, 2, 1, row_heights=[60 / height, 1 - 60 / height], vertical_spacing=70 / height
     )
@@ -61,25 +62,28 @@ def difference(found: Difference, cost: str = "retrievals") -> go.Figure:
             showlegend=False,
             cliponaxis=False,
             textposition=sides,
-            text=[f"&nbsp; {theme.clip_label(answer, 24)} &nbsp;" for answer in answers],
+            text=[f"&nbsp; {theme.clip_label(answer, 20)} &nbsp;" for answer in answers],
+            textfont_size=11,
             line_color=colour,
             marker={"symbol": ["circle-open", "circle"], "size": 10, "color": colour},
             customdata=[_describe(row, found, cost)] * 2,
             row=2,
             col=1,
         )
-    labels = [
-        theme.clip_label(f"{_LOOK[row.outcome][1]} {row.question}", 46) for row in rows.itertuples()
-    ]
+    labels = []
+    for row in rows.itertuples():
+        text = f"{_LOOK[row.outcome][1]} {row.question}"
+        lines = textwrap.wrap(text, 50, max_lines=3, placeholder=" …")
+        labels.append("<br>".join(map(theme.label, lines)))
     most = max([1.0, *(float(rows[f"{cost} {name}"].max()) for name in (one, other) if len(rows))])
     figure.update_xaxes(visible=False, row=1, col=1)
     figure.update_xaxes(
-        title_text=f"{cost} a question", range=[-0.35 * most, 1.35 * most], row=2, col=1
+        title_text=f"{cost} a question", range=[-0.6 * most, 1.7 * most], row=2, col=1
     )
     if most < 15:
         figure.update_xaxes(tickvals=[*range(int(most) + 1)], row=2, col=1)
     ticks = {"tickvals": [*range(len(rows))], "ticktext": labels, "range": [len(rows) - 0.5, -0.5]}
-    figure.update_yaxes(**ticks, automargin=True, showgrid=False, row=2, col=1)
+    figure.update_yaxes(**ticks, tickfont_size=10, showgrid=False, row=2, col=1)
     return theme.finish(figure, found.title, height + 60, barmode="stack", legend=theme.BELOW)
 
 
