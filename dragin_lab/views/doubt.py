@@ -61,13 +61,17 @@ def draw_doubt(runs: Runs, method: str, limit: int = 50) -> go.Figure:
     add_tokens(figure, tokens, traces[0])
     add_marks(figure, cuts, "retrieved", BAR)
     add_marks(figure, dots, "a passage gave it", DOT)
-    names = [theme.clip_label(trace.question.text, 26) for _, trace in rows]
-    figure.update_yaxes(tickvals=[*range(len(rows))], ticktext=names, tickfont_size=10)
-    figure.update_yaxes(range=[len(rows) - 0.4, -0.6], showgrid=False)
+    name_rows(figure, [trace for _, trace in rows])
     figure.update_xaxes(title_text="tokens, as they were written", showgrid=False)
     key = "Below the line: thrown away. Above it: what came instead"
     title = f"{method}, {len(rows)} answers. {key}"
     return theme.finish(figure, title, HEAD + ROW * len(rows), legend=theme.BELOW)
+
+
+def name_rows(figure: go.Figure, traces: list[Trace]) -> None:
+    names = [theme.clip_label(trace.question.text, 26) for trace in traces]
+    figure.update_yaxes(tickvals=[*range(len(names))], ticktext=names, tickfont_size=10)
+    figure.update_yaxes(range=[len(names) - 0.4, -0.6], showgrid=False)
 
 
 def find_traces(runs: Runs, method: str) -> Iterator[Trace]:
@@ -93,12 +97,17 @@ def add_tokens(figure: go.Figure, tokens: pd.DataFrame, trace: Trace) -> None:
     bare = spread(tokens, unscored).astype(float)
     scored = spread(tokens, scores).astype(float)
     figure.add_heatmap(z=bare, colorscale=BARE, showscale=False, **shared)
-    theta = threshold_of(trace)
+    look = scale_to(threshold_of(trace), scores)
+    figure.add_heatmap(z=scored, **look, **shared)
+    figure.update_traces(colorbar_title=measure, selector={"zmin": 0})
+
+
+def scale_to(theta: float, scores: np.ndarray) -> dict[str, Any]:
+    """The colours from 0 to θ; to the highest score where there is none."""
     top = theta if theta > 0 else float(np.nanmax(scores, initial=1.0))
     name = f"θ {top:g}" if theta > 0 else f"{top:.2g}"
-    key = KEY | {"tickvals": [0, top], "ticktext": ["0", name], "title": measure}
-    look = {"colorscale": SCALE, "zmin": 0, "zmax": top, "colorbar": key}
-    figure.add_heatmap(z=scored, **look, **shared)
+    key = KEY | {"tickvals": [0, top], "ticktext": ["0", name]}
+    return {"colorscale": SCALE, "zmin": 0, "zmax": top, "colorbar": key}
 
 
 def spread(tokens: pd.DataFrame, values: Any) -> np.ndarray:

@@ -163,8 +163,9 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     known = [*METHODS]
     given = set(names)
     own = [name for name in known if name in given]
+    others = sorted(given.difference(own))
     places = dict[str, int]()
-    for name in (*own, *sorted(given.difference(own))):
+    for name in own + others:
         first = known.index(name) if name in known else zlib.crc32(name.encode())
         in_turn = [(first + step) % LOOKS for step in range(LOOKS)]
         count_alike = partial(_count_alike, places.values())
