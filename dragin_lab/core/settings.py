@@ -139,7 +139,7 @@ class MethodPart:
     @property
     def described(self) -> Node:
         """What a custom class is: ``fingerprint.describe_class``; "" for what is built in."""
-        return describe_class(type(self))
+        return "" if self.built_in else describe_class(type(self))
 
     @property
     def fingerprint(self) -> str:

@@ -44,6 +44,7 @@ from dragin_lab.study.pieces import (
 )
 from dragin_lab.study.runs import Runs
 from dragin_lab.study.whatif import Replay, refuse_no_interval
+from dragin_lab.text import printable
 from dragin_lab.trace.trace import Trace
 
 #: Pieces a question, where nobody says otherwise: below, all but every word fires.
@@ -422,7 +423,7 @@ def make_curve(making: Making, progress: bool) -> Curve:
             raise
     curve = making.curve
     for note in curve.notes if progress else ():
-        print(note, file=sys.stderr)
+        print(printable(note), file=sys.stderr)
     return curve
 
 

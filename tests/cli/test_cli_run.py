@@ -243,7 +243,7 @@ def test_a_disk_that_is_full(
     def full(path: Path, data: bytes) -> None:
         raise RunError(f"{path}: a line was not written: No space left on device", begun=True)
 
-    monkeypatch.setattr(runwriter, "_append_line", full)
+    monkeypatch.setattr(runwriter, "append_line", full)
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
     assert ran.code == cli.FAILED
     assert "No space left on device\nThe same command continues from there" in ran.err

@@ -122,7 +122,6 @@ def test_an_address_is_no_folder(
         lambda: lab.run(["Who?"], "wo-rag", output=at, progress=False),
         lambda: trace.save(at),
         lambda: dl.page(at, trace),
-        lambda: dl.Lab(cache=at),
         lambda: dl.Corpus.load(at),
         lambda: dl.Runs.load(at),
     ]

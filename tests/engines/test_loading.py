@@ -40,7 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read_row(row: str) -> dict[str, Any]:
-    given: dict[str, Any] = eval(f"dict({row})", vars(transformers))
+    named = set(re.findall(r"[A-Z]\w+", row)) & set(dir(transformers))
+    given: dict[str, Any] = eval(f"dict({row})", {n: getattr(transformers, n) for n in named})
     return given
 
 

@@ -172,7 +172,7 @@ def test_no_loop_can_forget_to_read_the_answer(monkeypatch: pytest.MonkeyPatch) 
         def run(self) -> Episode[None]:
             step = self.new_step()
             step.prompt = self.template.render(self.question)
-            step.draft = yield from self.write_after(step.prompt, 16, step.notes)
+            step.draft = yield from self.write_after(step.prompt, 16, step.notes, source="draft")
             self.trace.text = step.draft.text
 
     monkeypatch.setattr(catalog, "find_loop", lambda method: Forgetful)
