@@ -331,7 +331,6 @@ def entries(offline: Path) -> list[Entry]:
             views.frontier,
             {"table": swept.table, "cost": "retrievals", "quality": "f1", "by": "value"},
         ),
-        Entry("Runs.save", runs.save, {"path": "runs.zip"}),
         Entry("Runs.trace", runs.trace, {"id": "1", "method": "wo-rag", "dataset": None}),
         Entry("budget", lab.budget, {"questions": ["Who?"], "retrievals": 0, "method": method}),
         Entry(
@@ -533,7 +532,7 @@ def commands(offline: Path) -> list[list[str]]:
             "threshold=1,2",
         ],
         ["table", "good", "--compare", "wo-rag", "--format", "text"],
-        ["table", "2", "good"],
+        ["table", "2"],
         ["corpus", "build", "passages.jsonl", "--output", "built", "--fields", "id=id,text=text"],
         ["doctor", *model],
     ]

@@ -326,10 +326,10 @@ def test_a_curve_is_tuned_from_change_to_change_and_every_theta_is_known() -> No
         assert "This answer: " in control.page.value
     assert seen == [piece.start for piece in curve.found.found[id]]
     assert len(seen) > 1
-    control.target.value = curve.table["retrievals"].iloc[0]
-    assert f"costs {control.target.value:.2f} retrievals" in control.status.value
     control.target.value = 99.0
     assert "99 retrievals a question cannot be reached" in control.status.value
+    control.target.value = curve.table["retrievals"].iloc[0]
+    assert f"costs {control.target.value:.2f} retrievals" in control.status.value
 
 
 def test_a_step_of_a_curve_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
