@@ -27,9 +27,9 @@ from common import CHOSEN, begin, budget, interleaved, machine, parser, write
 
 import dragin_lab as dl
 from dragin_lab.engines.load import LanguageModel
+from dragin_lab.results.sweeps import Sweep
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.benchmark import benchmark as open_benchmark
-from dragin_lab.study.sweeps import Sweep
 
 BUDGET = 1.6
 #: The curve of the paper variant: down to which θ, of how many questions, and what it may cost in

@@ -25,6 +25,10 @@ from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data.datasets import template_of
 from dragin_lab.errors import SettingError
+from dragin_lab.results.curve import MOST, Curve, begin_curve, make_curve
+from dragin_lab.results.funnel import attribute_run
+from dragin_lab.results.runs import Runs
+from dragin_lab.results.sweeps import Sweep, sweep
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.doors import as_retriever
 from dragin_lab.run.batches import ask_many
@@ -43,12 +47,8 @@ from dragin_lab.run.setup import (
 )
 from dragin_lab.run.sweeps import read_sweep, run_methods
 from dragin_lab.study.attribution import LEAST, SURE, Attribution
-from dragin_lab.study.curve import MOST, Curve, begin_curve, make_curve
-from dragin_lab.study.funnel import attribute_run
 from dragin_lab.study.leaving_out import attribute as measure
 from dragin_lab.study.other_ways import find_other_ways
-from dragin_lab.study.runs import Runs
-from dragin_lab.study.sweeps import Sweep, sweep
 from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Question, Trace
 

@@ -28,9 +28,9 @@ from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
+from dragin_lab.results import pieces
+from dragin_lab.results.funnel import attributed_rows
 from dragin_lab.run.rundir import CONFIG, PREDICTIONS, TIMINGS, encode
-from dragin_lab.study import pieces
-from dragin_lab.study.funnel import attributed_rows
 from tools.base import CHOSEN, ROOT, RUNS
 
 CORPORA = ROOT / "corpora"

@@ -20,9 +20,9 @@ from dragin_lab.data.paper import TITLES
 from dragin_lab.data.presets import find_preset
 from dragin_lab.errors import RunError, TraceFileError
 from dragin_lab.files import as_path
+from dragin_lab.results.table import FORMATS
 from dragin_lab.run.benchmark import Benchmark, find_folders
 from dragin_lab.run.rundir import read_run
-from dragin_lab.study.table import FORMATS
 from dragin_lab.views.facts import count
 
 #: Questions of the demo side by side: a forward of many costs a small model little more than one of

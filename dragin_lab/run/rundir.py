@@ -74,7 +74,7 @@ class Prediction(TypedDict):
     metrics: NotRequired[dict[str, int | float]]
     window: NotRequired[dict[Literal["beyond", "passages", "exemplars"], Counted]]
     error: NotRequired[str]
-    # of ``study.causes``, kind and why; only in a run that was packed without its traces
+    # of ``results.causes``, kind and why; only in a run that was packed without its traces
     cause: NotRequired[tuple[str, str]]
     # of ``study.attribution``, what each retrieval gave; only there
     attributed: NotRequired[list[dict[str, Any]]]

@@ -1,1 +1,1 @@
-"""Results over many episodes: tables, tests, causes, replays."""
+"""One trace, looked into: replays under other settings, attribution, the other way."""

@@ -13,8 +13,8 @@ from plotly.colors import hex_to_rgb
 
 from dragin_lab.checks import choice
 from dragin_lab.drawn import draws
+from dragin_lab.results.runs import Runs
 from dragin_lab.study.attribution import Attribution
-from dragin_lab.study.runs import Runs
 from dragin_lab.views import theme
 from dragin_lab.views.attribution import COLOURS
 from dragin_lab.views.facts import clip, count, num

@@ -20,8 +20,8 @@ from dragin_lab.checks import several
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.drawn import draws
 from dragin_lab.errors import SettingError
-from dragin_lab.study.differing import Difference
-from dragin_lab.study.runs import Runs
+from dragin_lab.results.differing import Difference
+from dragin_lab.results.runs import Runs
 from dragin_lab.text import printable
 from dragin_lab.trace.kept import arrivals, cut_off, origins
 from dragin_lab.trace.trace import Step, Trace

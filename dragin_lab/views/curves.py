@@ -14,9 +14,9 @@ import plotly.graph_objects as go
 
 from dragin_lab.checks import choice
 from dragin_lab.drawn import draws
+from dragin_lab.results.curve import Curve
+from dragin_lab.results.headroom import MEANING, Headroom
 from dragin_lab.run.intervals import MEASURES
-from dragin_lab.study.curve import Curve
-from dragin_lab.study.headroom import MEANING, Headroom
 from dragin_lab.views import theme
 from dragin_lab.views.facts import count, num, short
 from dragin_lab.views.results import NAMES

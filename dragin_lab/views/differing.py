@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from dragin_lab.checks import choice
 from dragin_lab.drawn import draws
-from dragin_lab.study.differing import Difference
+from dragin_lab.results.differing import Difference
 from dragin_lab.views import theme
 
 ROWS = 40  # questions that are drawn; the table has all

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from dragin_lab.checks import choice, count
 from dragin_lab.drawn import draws
 from dragin_lab.errors import SettingError
-from dragin_lab.study.runs import Runs
+from dragin_lab.results.runs import Runs
 from dragin_lab.study.written_order import LINE, lay_out
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import theme

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from dragin_lab.checks import flag
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
-from dragin_lab.study.table import Table
+from dragin_lab.results.table import Table
 from dragin_lab.text import printable
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import facts

@@ -15,10 +15,10 @@ from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
 from dragin_lab.drawn import draws
 from dragin_lab.errors import SettingError
+from dragin_lab.results.runs import Runs
+from dragin_lab.results.sweeps import Sweep
 from dragin_lab.run.intervals import summary
 from dragin_lab.run.sweeps import on_a_scale
-from dragin_lab.study.runs import Runs
-from dragin_lab.study.sweeps import Sweep
 from dragin_lab.study.whatif import Outcome
 from dragin_lab.views import theme
 from dragin_lab.views.facts import count, num

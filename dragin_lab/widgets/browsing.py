@@ -13,9 +13,9 @@ import pandas as pd
 
 from dragin_lab.checks import instance, several
 from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.results.runs import Runs
 from dragin_lab.run.rundir import GIVE, stamp_runs
 from dragin_lab.run.setup import MakesSetups
-from dragin_lab.study.runs import Runs
 from dragin_lab.views.comparing import COLUMNS, describe_answers, question_table
 from dragin_lab.views.facts import count
 from dragin_lab.views.pages import show_part

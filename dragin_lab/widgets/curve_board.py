@@ -14,7 +14,7 @@ import ipywidgets as ipw
 from dragin_lab.catalog.by_name import restore_method
 from dragin_lab.core.budget import shortest_between
 from dragin_lab.core.method import VARIANTS, Method
-from dragin_lab.study.pieces import Piece
+from dragin_lab.results.pieces import Piece
 from dragin_lab.study.whatif import Replay, step_below
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.curves import draw_curve, mark_theta
@@ -24,7 +24,7 @@ from dragin_lab.views.trace_page import first_hit
 from dragin_lab.widgets.control import Control, Drawing, button, figure_json, row
 
 if TYPE_CHECKING:
-    from dragin_lab.study.curve import Curve, Making
+    from dragin_lab.results.curve import Curve, Making
 
 SHOWN = ("em", "f1", "retrievals", "tokens")
 

@@ -16,11 +16,11 @@ from dragin_lab.checks import instance, several
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
+from dragin_lab.results.curve import MOST, Curve, begin_curve
 from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.episodes import stream
 from dragin_lab.run.setup import MakesSetups
-from dragin_lab.study.curve import MOST, Curve, begin_curve
 from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace

@@ -11,7 +11,7 @@ from command import Command
 from run_folders import write_run
 
 from dragin_lab.cli import app as cli
-from dragin_lab.study.paper_tables import table
+from dragin_lab.results.paper_tables import table
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from scripted import ScriptedRetriever
 from dragin_lab.catalog.by_name import method
 from dragin_lab.errors import SettingError
 from dragin_lab.lab import Lab
+from dragin_lab.results.sweeps import Sweep
 from dragin_lab.run.rundir import find_runs
 from dragin_lab.run.sweeps import read_sweep
-from dragin_lab.study.sweeps import Sweep
 
 COLUMNS = [
     "setting",

@@ -20,6 +20,7 @@ from dragin_lab.almanac import labels
 from dragin_lab.core.episode import Write
 from dragin_lab.data.datasets import FILES, needed_passages
 from dragin_lab.errors import SettingError
+from dragin_lab.results.funnel import count_funnel
 from dragin_lab.study.attribution import (
     find_replaced,
     is_content,
@@ -27,7 +28,6 @@ from dragin_lab.study.attribution import (
     plain_title,
     stands_in,
 )
-from dragin_lab.study.funnel import count_funnel
 from dragin_lab.study.leaving_out import find_in_view, leave_out
 from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.records import AttributedText

@@ -14,7 +14,7 @@ import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.core.budget import shortest_between
 from dragin_lab.errors import SettingError
-from dragin_lab.study.headroom import best_of, nearest_cost
+from dragin_lab.results.headroom import best_of, nearest_cost
 
 LOUD: dict[str, Any] = {"entropy": {"Bo": 9.0, "far": 4.0}, "doubt": {"Bo": 0.9, "far": 0.5}}
 TEXT = " It was far. It is by Bo. So the answer is Li.\nHe"

@@ -11,7 +11,7 @@ from factories import make_episode
 
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.study.causes import CAUSES, Cause, Judge
+from dragin_lab.results.causes import CAUSES, Cause, Judge
 from dragin_lab.trace.records import Attributed, AttributedText
 from dragin_lab.trace.trace import Passage, Trace
 

@@ -16,8 +16,8 @@ from scripted import ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab.errors import RunError, SettingError
-from dragin_lab.study.paper_tables import table
-from dragin_lab.study.statistics import paired
+from dragin_lab.results.paper_tables import table
+from dragin_lab.results.statistics import paired
 
 EM = (1.0, 0.0, 1.0, 1.0)
 

@@ -14,8 +14,8 @@ from run_folders import change_line, read_config, write_config, write_run
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
-from dragin_lab.study.statistics import paired
-from dragin_lab.study.table import FORMATS
+from dragin_lab.results.statistics import paired
+from dragin_lab.results.table import FORMATS
 from dragin_lab.text import csv_text
 
 A = (1.0, 0.0, 1.0, 1.0)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragin_lab.errors import SettingError
+from dragin_lab.results.statistics import PairedTest, paired
 from dragin_lab.run.intervals import proportion
-from dragin_lab.study.statistics import PairedTest, paired
 
 
 def test_what_cannot_be_paired_is_refused() -> None:

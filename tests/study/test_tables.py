@@ -16,12 +16,12 @@ from run_folders import write_config, write_run
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
+from dragin_lab.results.latex import escape_latex
+from dragin_lab.results.paper_tables import table
+from dragin_lab.results.statistics import PairedTest, paired
+from dragin_lab.results.table import FORMATS, Table, texts_of
 from dragin_lab.run.intervals import Interval, bootstrap, proportion
 from dragin_lab.run.rundir import read_config
-from dragin_lab.study.latex import escape_latex
-from dragin_lab.study.paper_tables import table
-from dragin_lab.study.statistics import PairedTest, paired
-from dragin_lab.study.table import FORMATS, Table, texts_of
 
 REAL = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 LLMS = ("Llama2-13b-chat", "Llama2-7b-chat", "Vicuna-13b-v1.5")

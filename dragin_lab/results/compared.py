@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dragin_lab.checks import choice
+from dragin_lab.results.conditions import At, identify_model, identify_passages, list_first
+from dragin_lab.results.statistics import PairedTest, paired_all
 from dragin_lab.run.intervals import MEASURES, Interval, intervals_of
 from dragin_lab.run.rundir import SCORES, Line, RunRecord, own_metrics, value_of
-from dragin_lab.study.conditions import At, identify_model, identify_passages, list_first
-from dragin_lab.study.statistics import PairedTest, paired_all
 
 #: A question: its words, its gold answers, and its id where a data set asks it more than once.
 Key = tuple[str, tuple[str, ...], str]

@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.drawn import Drawn
+from dragin_lab.results.statistics import paired
 from dragin_lab.run.rundir import Line
-from dragin_lab.study.statistics import paired
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from dragin_lab.core.budget import Threshold, shortest_between
 from dragin_lab.drawn import Drawn
 from dragin_lab.errors import SettingError
 
-Curve = Any  # ``study.curve.Curve``, which imports this file
+Curve = Any  # ``results.curve.Curve``, which imports this file
 
 QUALITY = ("em", "f1")
 MEANING = (

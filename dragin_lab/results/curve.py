@@ -26,13 +26,9 @@ from dragin_lab.drawn import Drawn
 from dragin_lab.errors import SettingError, explain
 from dragin_lab.files import as_path
 from dragin_lab.progress import Progress
-from dragin_lab.run.benchmark import Benchmark, run_config
-from dragin_lab.run.intervals import MEASURES, describe_failures, intervals_of
-from dragin_lab.run.rundir import Root, RunRecord
-from dragin_lab.run.setup import Setup
-from dragin_lab.study.differing import Difference
-from dragin_lab.study.headroom import Headroom, find_budget, find_headroom
-from dragin_lab.study.pieces import (
+from dragin_lab.results.differing import Difference
+from dragin_lab.results.headroom import Headroom, find_budget, find_headroom
+from dragin_lab.results.pieces import (
     CONFIG,
     Piece,
     PieceFolder,
@@ -42,7 +38,11 @@ from dragin_lab.study.pieces import (
     read_into,
     refuse_lowest,
 )
-from dragin_lab.study.runs import Runs
+from dragin_lab.results.runs import Runs
+from dragin_lab.run.benchmark import Benchmark, run_config
+from dragin_lab.run.intervals import MEASURES, describe_failures, intervals_of
+from dragin_lab.run.rundir import Root, RunRecord
+from dragin_lab.run.setup import Setup
 from dragin_lab.study.whatif import Replay, refuse_no_interval
 from dragin_lab.text import printable
 from dragin_lab.trace.trace import Trace

@@ -13,14 +13,14 @@ import pandas as pd
 from dragin_lab.checks import choice
 from dragin_lab.core.method import Method
 from dragin_lab.drawn import Drawn
+from dragin_lab.results.differing import Difference
+from dragin_lab.results.runs import Runs
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.cache import Counts
 from dragin_lab.run.intervals import describe_failures, summary
 from dragin_lab.run.rundir import RunRecord
 from dragin_lab.run.setup import Setup
 from dragin_lab.run.sweeps import on_a_scale, run_methods
-from dragin_lab.study.differing import Difference
-from dragin_lab.study.runs import Runs
 
 
 @dataclass(frozen=True)

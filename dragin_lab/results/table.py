@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import choice
 from dragin_lab.data.exemplars import among_exemplars, say_among
+from dragin_lab.results.compared import Compared
+from dragin_lab.results.conditions import At, list_differences, list_idle_thresholds
+from dragin_lab.results.latex import ROWS, escape_latex, write_environment
+from dragin_lab.results.statistics import PairedTest
 from dragin_lab.run.intervals import Interval, bracket, describe_failures
 from dragin_lab.run.rundir import Line, RunRecord, own_metrics
-from dragin_lab.study.compared import Compared
-from dragin_lab.study.conditions import At, list_differences, list_idle_thresholds
-from dragin_lab.study.latex import ROWS, escape_latex, write_environment
-from dragin_lab.study.statistics import PairedTest
 from dragin_lab.text import csv_text
 
 if TYPE_CHECKING:

@@ -17,11 +17,16 @@ import pandas as pd
 from dragin_lab.checks import choice, several, text
 from dragin_lab.drawn import Drawn
 from dragin_lab.errors import RunError, SettingError, TraceFileError
-from dragin_lab.run.intervals import describe_failures
-from dragin_lab.run.rundir import Line, RunRecord, find_runs, own_metrics, value_of
-from dragin_lab.study.causes import CAUSES, Cause, Judge
-from dragin_lab.study.compared import Compared, Key, compare_pairs, in_all, key_questions, name_runs
-from dragin_lab.study.conditions import (
+from dragin_lab.results.causes import CAUSES, Cause, Judge
+from dragin_lab.results.compared import (
+    Compared,
+    Key,
+    compare_pairs,
+    in_all,
+    key_questions,
+    name_runs,
+)
+from dragin_lab.results.conditions import (
     ANSWER_COLUMNS,
     check_same_golds,
     evaluate,
@@ -29,9 +34,11 @@ from dragin_lab.study.conditions import (
     list_differences,
     remark_selection,
 )
-from dragin_lab.study.differing import Difference, read_difference
-from dragin_lab.study.funnel import count_funnel, list_retrievals
-from dragin_lab.study.table import Table, means_table
+from dragin_lab.results.differing import Difference, read_difference
+from dragin_lab.results.funnel import count_funnel, list_retrievals
+from dragin_lab.results.table import Table, means_table
+from dragin_lab.run.intervals import describe_failures
+from dragin_lab.run.rundir import Line, RunRecord, find_runs, own_metrics, value_of
 from dragin_lab.trace.trace import Trace
 from dragin_lab.warning import warn
 

@@ -18,16 +18,15 @@ from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
-from dragin_lab.run.rundir import SCORES, RunRecord, find_runs
-from dragin_lab.study.compared import Compared, name_runs
-from dragin_lab.study.conditions import (
+from dragin_lab.results.compared import Compared, name_runs
+from dragin_lab.results.conditions import (
     At,
     check_same_golds,
     list_differences,
     list_first,
     list_idle_thresholds,
 )
-from dragin_lab.study.table import (
+from dragin_lab.results.table import (
     INTERVALS,
     TESTED,
     Columns,
@@ -38,6 +37,7 @@ from dragin_lab.study.table import (
     spread,
     texts_of,
 )
+from dragin_lab.run.rundir import SCORES, RunRecord, find_runs
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,1 @@
+"""Results over many episodes: runs, tables, tests, causes, curves."""
