@@ -10,6 +10,7 @@ import io
 import re
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import nbformat
 import numpy as np
@@ -222,7 +223,11 @@ def test_the_recorded_traces_are_of_todays_format_and_of_the_engine_that_the_tex
             name: trace.method[name] for name in (record.BASE | settings)
         } == record.BASE | settings
         known = trace.provenance
-        assert known["retriever"]["analysis"] == analysis.NAME
+        if known["retriever"]["analysis"] != analysis.NAME:
+            # the next analysis folds compatibility forms, of which these texts have none
+            assert known["retriever"]["analysis"] == "english-4"
+            texts = trace.queries + [hit.text for step in trace.steps for hit in step.passages]
+            assert [one for one in texts if normalize("NFKC", one) != normalize("NFC", one)] == []
         assert ("llama_cpp_python" in known, "torch" in known) == (
             path.stem == "mended-served",
             path.stem != "mended-served",

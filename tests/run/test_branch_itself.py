@@ -71,7 +71,7 @@ def unchanged(trace: Trace, *, decisions: bool = True) -> list[dict[str, Any]]:
         [
             {"step": step.index + 1, "retrieve": step.decision.retrieve}
             for step in judged
-            if step.decision is not None and (step.decision.retrieve or step.query is None)
+            if step.decision is not None and step.decision.retrieve
         ],
     ]
     return [changes[i] for changes in kinds for i in sorted({0, len(changes) - 1}) if changes]

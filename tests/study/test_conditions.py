@@ -165,7 +165,8 @@ def test_the_questions_that_flipped_stand_in_table_and_figure(runs: dl.Runs) -> 
     assert [list(line.x) for line in lines] == found.table[
         ["retrievals dragin", "retrievals flare"]
     ].to_numpy().tolist()
-    assert all(len(text) < 60 for text in figure.layout.yaxis2.ticktext)
+    lines = [line for text in figure.layout.yaxis2.ticktext for line in text.split("<br>")]
+    assert all(len(line) < 60 for line in lines)
     assert found._repr_html_().count("<tr>") == 3
     with pytest.raises(RunError, match="no trace of 'q1' was kept"):
         found.compare("q1")
