@@ -52,18 +52,25 @@ def run(preset: str | None, **options: Any) -> None:
     """
 
     shared.check_parts(options)
-    given = shared.gather_settings(options)
     wanted: dict[Benchmark, Sequence[Method]] = {}
     for asked in open_benchmarks(options):
-
-        def published(name: str, asked: Benchmark = asked) -> dict[str, Any]:
-            return {} if preset is None else read_preset(preset, asked, options["model"], name)
-
-        wanted[asked] = shared.build_methods(options["names"], given, published)
+        wanted[asked] = choose_methods(asked, preset, options)
     root = make_folder(options["output"])
     several = any(len(methods) > 1 for methods in wanted.values())
     with shared.open_lab(options, cache=several) as lab:
         run_all(lab, wanted, root, batch_size=options["batch_size"])
+
+
+def choose_methods(
+    asked: Benchmark, preset: str | None, options: Mapping[str, Any]
+) -> Sequence[Method]:
+    """The methods that the options ask for, with the settings published for a benchmark."""
+
+    def published(name: str) -> dict[str, Any]:
+        return {} if preset is None else read_preset(preset, asked, options["model"], name)
+
+    given = shared.gather_settings(options)
+    return shared.build_methods(options["names"], given, published)
 
 
 def read_preset(preset: str, asked: Benchmark, model: str | None, method: str) -> dict[str, Any]:
@@ -239,12 +246,14 @@ def table(runs: tuple[str, ...], form: str, compare: str | None) -> None:
     the paper's values stand alone. Runs on Almanac's data sets fill the columns of the benchmarks
     whose form they have, and are marked.
     """
-    if runs and runs[0].lstrip("-").isdecimal():
-        made = dl.table(int(runs[0]), runs[1:], compare=compare)
-    elif not runs:
+    if not runs:
         raise click.UsageError(
             f"give run directories, or the number of a table of the paper, 1 to {max(TITLES)}"
         )
+    first, *folders = runs
+    if first.lstrip("-").isdecimal():
+        made = dl.table(int(first), folders, compare=compare)
     else:
         made = dl.Runs.load(runs).table(compare=compare)
-    echo(made.show(form, width=terminal_width()))
+    text = made.show(form, width=terminal_width())
+    echo(text)

@@ -183,8 +183,9 @@ def stamp_model(model: torch.nn.Module) -> str:
     Of weights that are offloaded nothing is seen: they are other tensors at each forward.
     """
     digest, firsts = hashlib.sha256(), []
-    offloaded = any(parameter.is_meta for parameter in model.parameters())
-    weights = [] if offloaded else [*model.parameters(), *model.buffers()]
+    weights: list[Tensor] = []
+    if not any(parameter.is_meta for parameter in model.parameters()):
+        weights += [*model.parameters(), *model.buffers()]
     with torch.inference_mode(False), torch.no_grad():
         for tensor in chain.from_iterable(map(list_plain, weights)):
             written = 0 if tensor.is_inference() else tensor._version

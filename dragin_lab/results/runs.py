@@ -371,13 +371,17 @@ class Runs:
         record, line = self.record(id, method, dataset)
         at = (record.folder, id)
         if at not in self._causes:
-            self._causes[at] = None
-            if id in record.causes:
-                self._causes[at] = Cause(*record.causes[id])
-            elif line["ended"] == "error" or (line["em"] is not None and line["em"] < _RIGHT):
-                judge = self.judge(record.config["dataset"]["name"])
-                self._causes[at] = judge.cause(line, self.kept_trace(record, id))
+            self._causes[at] = self._find_cause(record, id, line)
         return self._causes[at]
+
+    def _find_cause(self, record: RunRecord, id: str, line: Line) -> Cause | None:
+        if id in record.causes:
+            return Cause(*record.causes[id])
+        failed, em = line["ended"] == "error", line["em"]
+        if not failed and (em is None or em >= _RIGHT):
+            return None
+        judge = self.judge(record.config["dataset"]["name"])
+        return judge.cause(line, self.kept_trace(record, id))
 
     def __repr__(self) -> str:
         asked = sum(map(len, self.compared("all").asked.values()))

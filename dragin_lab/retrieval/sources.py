@@ -140,8 +140,11 @@ def _read_texts(folder: Path) -> Iterator[Sourced]:
 
     Hidden files and folders are left out: notebooks' checkpoints, .git, macOS's "._" files.
     """
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in _TEXTS and path.is_file())
-    paths = sorted(p for p in found if not any(map(is_set_aside, p.relative_to(folder).parts)))
+    paths = []
+    for path in sorted(folder.rglob("*")):
+        aside = any(map(is_set_aside, path.relative_to(folder).parts))
+        if path.suffix.lower() in _TEXTS and path.is_file() and not aside:
+            paths.append(path)
     if not paths:
         raise DataError(f"{folder}: holds no passages; give {_ACCEPTED}")
     for path in paths:

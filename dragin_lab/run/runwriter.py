@@ -30,6 +30,14 @@ from dragin_lab.warning import warn
 TRACE_SPACE = 64 * 2**20
 #: What decides answers, of ``run.json``: two runs that are one have the same.
 _DECIDES = ("method", "model", "retriever", "template", "dataset", "seed")
+#: What changes nothing, by the part: who chose it; what is defined, which is compared as it was
+#: given; the kind of a data set, which its questions tell.
+_TOLD_ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "method": ("chosen", "defined"),
+    "retriever": ("chosen", "defined"),
+    "template": ("chosen", "defined"),
+    "dataset": ("kind",),
+}
 #: May change between two commands of one run: it is announced and recorded, as it can change what
 #: rounding decides.
 _CIRCUMSTANCES = ("versions", "device")
@@ -319,21 +327,23 @@ def _list_changes(
     then, later = config.get("given", {}), config_now.get("given", {})
     changes: list[str] = []
     for label in {**then, **later}:
-        changes += list_changes(then.get(label, "nothing"), later.get(label, "nothing"), label)
+        old, new = (one.get(label, "nothing") for one in (then, later))
+        changes += list_changes(old, new, label)
     changes += differences(settings, settings_now)
-    more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
-    return "; ".join(changes[:5]) + more
+    told = changes[:5]
+    if len(changes) > len(told):
+        told.append(f"and {len(changes) - len(told)} more")
+    return "; ".join(told)
 
 
 def _compared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: config[key] for key in _DECIDES}
-    # who chose it changes nothing of what it finds, or of the prompt; what is defined is given
-    for part in ("method", "retriever", "template"):
-        if kept[part]:
-            left_out = ("chosen", "defined")
-            kept[part] = {key: one for key, one in kept[part].items() if key not in left_out}
-    # its questions tell it
-    kept["dataset"] = {key: value for key, value in kept["dataset"].items() if key != "kind"}
+    kept = {}
+    for part in _DECIDES:
+        names = _TOLD_ELSEWHERE.get(part, ())
+        value = config[part]
+        if value and names:
+            value = {key: one for key, one in value.items() if key not in names}
+        kept[part] = value
     return kept
 
 
@@ -342,7 +352,7 @@ def _write_config(config: Mapping[str, Any]) -> bytes:
 
 
 def append_line(path: Path, data: bytes) -> None:
-    """Add a line to a file, which is on the disk then. Raises ``NotWrittenError``."""
+    """Add a line to a file, which is on the disk then. Raises ``RunError``."""
     try:
         with path.open("ab") as file:
             file.write(data)

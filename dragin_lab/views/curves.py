@@ -109,9 +109,11 @@ def mark_theta(figure: dict[str, Any], theta: float, *, log: bool) -> dict[str, 
     line |= {"y0": 0, "y1": 1, "yref": "paper"}
     line["line"] = {"color": theme.AMBER, "width": 2}
     layout["shapes"] = [*layout.get("shapes", []), line]
-    place = float(np.log10(theta)) if log else theta
-    name = {"text": f"θ {short(theta)}", "font": {"color": theme.AMBER}, "showarrow": False}
-    name |= {"x": place, "xref": "x"}
+    name: dict[str, Any] = {"text": f"θ {short(theta)}"}
+    name["font"] = {"color": theme.AMBER}
+    name["showarrow"] = False
+    name["xref"] = "x"
+    name["x"] = float(np.log10(theta)) if log else theta
     name |= {"y": 0, "yref": "paper", "yanchor": "top", "yshift": -20}
     layout["annotations"] = [*layout.get("annotations", []), name]
     return figure | {"layout": layout}
