@@ -30,11 +30,11 @@ WEIGHT = {
     "data": 13_012,
     "engines": 39_131,
     "retrieval": 11_116,
-    "run": 23_480,
+    "run": 23_522,
     "study": 12_339,
     "results": 25_660,
     "views": 33_111,
-    "widgets": 11_170,
+    "widgets": 11_149,
     "cli": 6_994,
     "root": 6_852,
 }

@@ -179,6 +179,8 @@ class _Branching:
     def _part(self) -> None:
         self.parted = True
         self.trace.steps[: self.step] = self.parent.steps[: self.step]
+        if self.change.parting.source == "extraction":  # the last step is whole, notes and all
+            self.trace.steps[-1].notes[:] = self.parent.steps[-1].notes
 
     def _strayed(self, how: str, step: int | None = None) -> SettingError:
         where = "" if step is None else f" at step {step + 1}"

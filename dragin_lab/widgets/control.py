@@ -203,15 +203,8 @@ class Control(ipw.VBox):
 
 
 def bundle_figure(figure: dict[str, Any]) -> dict[str, Any]:
-    """A figure's JSON in each form that some front end draws.
-
-    An Output of VS Code or Colab knows no figure of plotly; the page beside it has its script from
-    the net, and JupyterLab takes the figure.
-    """
-    import plotly.io as pio
-
-    page = pio.to_html(figure, include_plotlyjs="cdn", full_html=False, validate=False)
-    return {PLOTLY: figure, "text/html": page, "text/plain": "A figure of plotly"}
+    """A figure's JSON as what a front end displays: nothing is loaded from a network."""
+    return {PLOTLY: figure, "text/plain": "A figure of plotly"}
 
 
 def figure_json(figure: Any) -> dict[str, Any]:

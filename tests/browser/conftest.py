@@ -81,7 +81,7 @@ def open_notebook(lab: Server, new_page: Pages) -> Iterator[Callable[[str], Note
 def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A JupyterLab on a copy of the notebooks, beside a copy of what they read."""
     root = tmp_path_factory.mktemp("lab")
-    for name in ("notebooks", "corpora"):
+    for name in ("notebooks", "corpora", "docs/examples"):
         shutil.copytree(
             ROOT / name, root / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints")
         )

@@ -64,7 +64,7 @@ def test_all_figures_of_an_exported_page_draw_offline_by_one_script(notebook, br
 def test_latex_has_text_tables_and_pictures_and_no_names_of_objects(notebook):
     tex, resources = LatexExporter().from_filename(str(notebook))
     assert tex.count("{output_") == len(resources["outputs"]) == 5
-    for says in ("Graizond", "retrieve:", "retrievals", "The controls need a kernel"):
+    for says in ("Graizond", "Retrieve:", "retrievals", "The controls need a kernel"):
         assert says in tex
     for stub in ("Figure(", "IPython.core", "Tuner(", "children="):
         assert stub not in tex
