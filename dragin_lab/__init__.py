@@ -63,26 +63,31 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _open_views() -> None:
-    """Import the views that give methods to objects of the rooms below (``drawn``)."""
+def _open_pages() -> None:
+    """Import the views that are text and HTML, and so need no plotly."""
     from dragin_lab.views import (  # noqa: F401
         attribution,
-        attribution_figures,
         comparing,
+        overview_page,
+        rows,
+        trace_page,
+    )
+
+
+def _open_figures() -> None:
+    from dragin_lab.views import (  # noqa: F401
+        attribution_figures,
         curves,
         differing,
         doubt,
         episodes,
         fan,
         flow,
-        overview_page,
         results,
-        rows,
-        trace_page,
     )
 
 
-drawn.open_views = _open_views
+drawn.openers = [_open_pages, _open_figures]
 
 
 def __dir__() -> list[str]:

@@ -15,18 +15,24 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 
-def open_views() -> None:
-    """Import the views; the root of the package, which alone names them, puts its own here."""
+#: Each imports some of the views, the lightest first: the root of the package, which alone names
+#: them, puts its own here.
+openers: list[Callable[[], None]] = []
 
 
 class Drawn:
     """A method whose function stands in the views; they are imported when it is first asked for."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+        self.home, self.name = owner, name
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
-        open_views()  # where the function takes the place of this object
+        for open_views in openers:
+            open_views()
+            if vars(self.home)[self.name] is not self:  # the function has taken this one's place
+                break
+        else:
+            raise AttributeError(f"no view gives {self.home.__name__}.{self.name}")
         drawing: Callable[..., Any] = getattr(owner if instance is None else instance, self.name)
         return drawing
 
