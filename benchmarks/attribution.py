@@ -500,21 +500,27 @@ def write_page(found: dict[str, Any]) -> str:
     for answer in shown:
         answer["seen"] = SEEN.get(sha256(answer["text"].encode()).hexdigest()[:16], "")
     sure = pd.DataFrame(one["sure"]).T.sum().to_dict()
-    page = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined).from_string(
-        TEXT
+    page = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    text = page.from_string(TEXT).render(
+        one=one,
+        real=real,
+        cost=cost,
+        shown=shown,
+        share=share,
+        sure=sure,
+        believed=write_believed,
     )
-    return (
-        page.render(
-            one=one,
-            real=real,
-            cost=cost,
-            shown=shown,
-            share=share,
-            sure=sure,
-            believed=write_believed,
-        )
-        + "\n"
-    )
+    return join_lines(text) + "\n"
+
+
+def join_lines(page: str) -> str:
+    """The page with a line for each paragraph; tables, headings and quoted texts as they are."""
+    blocks, quoted = [], False
+    for block in re.sub(r"\n{3,}", "\n\n", page).split("\n\n"):
+        plain = not quoted and not block.lstrip().startswith(("|", "#", "```"))
+        blocks.append(" ".join(block.split()) if plain else block)
+        quoted ^= block.count("```") % 2 == 1
+    return "\n\n".join(blocks)
 
 
 def write_believed(found: dict[str, Any]) -> str:

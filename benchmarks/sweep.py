@@ -8,19 +8,24 @@ Interleaved, one round after another, ratios within a round:
   fails.
 
 A second part is the exact curve (``lab.curve``) against one run: all θ from LOWEST up, both without
-a cache of their own from before.
+a cache of their own from before. It is measured on SmolLM2 too, with HotpotQA's questions, where
+``python -m tools.real`` has fetched it and DRAGIN_LAB_DATA has these.
 
 The thresholds are Table 5's, and Table 5's times what makes its middle the one that the embedded
 model's methods use.
 
     python benchmarks/sweep.py
+    python benchmarks/sweep.py --only curve
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from common import CHOSEN, begin, budget, interleaved, machine, parser, write
@@ -30,6 +35,8 @@ from dragin_lab.engines.load import LanguageModel
 from dragin_lab.results.sweeps import Sweep
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.benchmark import benchmark as open_benchmark
+from tools.base import ROOT
+from tools.real import language_model
 
 BUDGET = 1.6
 #: The curve of the paper variant: down to which θ, of how many questions, and what it may cost in
@@ -84,25 +91,37 @@ def measure(
 
 
 def measure_curve(
-    lm: LanguageModel, retriever: Any, asked: Benchmark, rounds: int
+    lab: dl.Lab, method: dl.Method, asked: Benchmark, rounds: int, *, warm: bool = True
 ) -> dict[str, Any]:
     """Seconds of a curve and of one run at the method's own θ, over interleaved rounds."""
-    method = dl.method("dragin", top_n=CHOSEN["paper"]["dragin"]["top_n"])
-    lab = dl.Lab(lm, retriever=retriever)
     ways = {
         "one": lambda: lab.replace(cache=False).sweep(
             asked, method, threshold=[method.threshold], progress=False
         ),
         "curve": lambda: lab.curve(asked, method, lowest=LOWEST, progress=False),
     }
-    timed = interleaved(ways, rounds, before=lm.prefixes.clear)
-    pieces = len(timed.made["curve"].pieces)
+    timed = interleaved(ways, rounds, before=lab.model.prefixes.clear, warm=warm)
+    curve = timed.made["curve"]
+    table = curve.table[["value", "em", "f1", "retrievals", "tokens"]]
     return {
+        "model": lab.model.name,
         "lowest": LOWEST,
         "questions": len(asked.questions),
         **timed.summary("curve"),
-        "pieces_a_question": pieces / len(asked.questions),
+        "pieces_a_question": len(curve.pieces) / len(asked.questions),
+        "every_theta": table.round(4).to_dict("records"),
     }
+
+
+def measure_real_curve(questions: int) -> dict[str, Any] | None:
+    """The same on SmolLM2 and HotpotQA, in one round; None where these are not there."""
+    model, data = language_model(), os.environ.get("DRAGIN_LAB_DATA")
+    if not model.exists() or data is None:
+        return None
+    passages = Path(data) / "passages" / "psgs_w100.tsv.gz"
+    lab = dl.Lab(str(model), passages, ROOT / "corpora" / "real_exemplars.yaml")
+    asked = dl.benchmark("hotpotqa", limit=questions)
+    return measure_curve(lab, dl.method("dragin"), asked, 1, warm=False)
 
 
 def check(kept: Sweep, anew: Sweep) -> None:
@@ -115,24 +134,25 @@ def check(kept: Sweep, anew: Sweep) -> None:
                 )
 
 
-def budgets(results: list[dict[str, Any]], curve: dict[str, Any]) -> list[dict[str, Any]]:
+def budgets(found: dict[str, Any]) -> list[dict[str, Any]]:
     """The lines of the table."""
-    every = f"all θ from {LOWEST:g} up / one, paper variant, {curve['questions']} questions"
-    asked = f"{curve['pieces_a_question']:.2f} answers a question"
-    lines = [budget(every, curve["over_cpu"]["one"], CURVE_BUDGET, note=asked)]
-    return lines + [
-        budget(
-            f"five thresholds / one, {one['variant']} variant, θ {one['thresholds'][0]:g} to"
-            f" {one['thresholds'][-1]:g}",
-            one["over"]["one"],
-            BUDGET,
-            note=(
-                f"the episodes part here, so that {one['tokens_made_over_one']:.2f} times the"
-                " tokens have to be made"
-            ),
+    lines = []
+    for curve in found["curves"]:
+        every = (
+            f"all θ from {LOWEST:g} up / one, paper variant, {curve['questions']} questions on"
+            f" {curve['model']}"
         )
-        for one in results
-    ]
+        asked = f"{curve['pieces_a_question']:.2f} answers a question"
+        lines.append(budget(every, curve["over_cpu"]["one"], CURVE_BUDGET, note=asked))
+    for swept in found["sweeps"]:
+        low, *_, high = swept["thresholds"]
+        what = f"five thresholds / one, {swept['variant']} variant, θ {low:g} to {high:g}"
+        note = (
+            f"the episodes part here, so that {swept['tokens_made_over_one']:.2f} times the tokens"
+            " have to be made"
+        )
+        lines.append(budget(what, swept["over"]["one"], BUDGET, note=note))
+    return lines
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -143,6 +163,7 @@ def main(given: Sequence[str] | None = None) -> None:
     options.add_argument("--variants", default="reference,paper")
     options.add_argument("--thresholds", help="such as .1,.2,.3,.4,.5; default: Table 5's, twice")
     options.add_argument("--dataset", default="almanac/2wikimultihopqa")
+    options.add_argument("--only", choices=("curve", "sweeps"), help="measure this alone")
     options.add_argument("--model", help="a folder or an id; default: the embedded model")
     args = options.parse_args(given)
     begin(args)
@@ -151,24 +172,38 @@ def main(given: Sequence[str] | None = None) -> None:
     dl.Lab(lm, retriever=retriever).sweep(
         open_benchmark(args.dataset, split="dev", limit=1), "dragin", threshold=[1], progress=False
     )
+    found = json.loads(args.out.read_text(encoding="utf-8")) if args.only else {}
+    if args.only != "curve":
+        found["sweeps"] = measure_sweeps(args, lm, retriever, asked)
+    if args.only != "sweeps":
+        few = open_benchmark("almanac/hotpotqa", limit=min(CURVE_QUESTIONS, args.questions))
+        method = dl.method("dragin", top_n=CHOSEN["paper"]["dragin"]["top_n"])
+        lab = dl.Lab(lm, retriever=retriever)
+        curves = [measure_curve(lab, method, few, args.rounds)]
+        curves += filter(None, [measure_real_curve(len(few.questions))])
+        found["curves"] = curves
+        found.pop("curve", None)
+    found |= {"budgets": budgets(found), "machine": machine()}
+    write(args.out, found)
+
+
+def measure_sweeps(
+    args: argparse.Namespace, lm: LanguageModel, retriever: Any, asked: Benchmark
+) -> list[dict[str, Any]]:
+    """``measure`` of each variant, at Table 5's θ, and at these around what the variant uses."""
     results = []
     for variant in args.variants.split(","):
         chosen = CHOSEN[variant]["dragin"]
-        table_5 = [
-            [round(scale * one, 3) for one in TABLE_5]
-            for scale in (chosen["threshold"] / MIDDLE, 1.0)
-        ]
-        for thetas in (
-            [[float(one) for one in args.thresholds.split(",")]] if args.thresholds else table_5
-        ):
+        if args.thresholds:
+            tried = [[float(theta) for theta in args.thresholds.split(",")]]
+        else:
+            scales = (chosen["threshold"] / MIDDLE, 1.0)
+            tried = [[round(scale * theta, 3) for theta in TABLE_5] for scale in scales]
+        for thetas in tried:
             results.append(
                 measure(variant, thetas, chosen["top_n"], lm, retriever, asked, args.rounds)
             )
-    few = open_benchmark("almanac/hotpotqa", limit=min(CURVE_QUESTIONS, args.questions))
-    curve = measure_curve(lm, retriever, few, args.rounds)
-    found = {"sweeps": results, "curve": curve}
-    found |= {"budgets": budgets(results, curve), "machine": machine()}
-    write(args.out, found)
+    return results
 
 
 if __name__ == "__main__":

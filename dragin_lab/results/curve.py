@@ -26,7 +26,6 @@ from dragin_lab.drawn import Drawn
 from dragin_lab.errors import SettingError, explain
 from dragin_lab.files import as_path
 from dragin_lab.progress import Progress
-from dragin_lab.results.differing import Difference
 from dragin_lab.results.headroom import Headroom, find_budget, find_headroom
 from dragin_lab.results.pieces import (
     CONFIG,
@@ -210,10 +209,6 @@ class Curve:
         folder = Path(name_theta(theta))
         return PieceRun(folder, config, lines, theta=theta, kept=kept, nlp=self.nlp)
 
-    def flips(self, one: float, other: float) -> Difference:
-        """The questions that are right at one θ and wrong at the other; see ``Runs.difference``."""
-        return self.at(one, other).difference(name_theta(one), name_theta(other))
-
     # -- over θ ------------------------------------------------------------------------------------
 
     @cached_property
@@ -294,15 +289,15 @@ def name_theta(theta: float) -> str:
     return f"θ={theta:.9g}"
 
 
-def values_at(pieces: Sequence[Piece], thetas: np.ndarray, measure: str) -> list[float]:
-    """A measure of a question at each of some θ (t,), of its pieces from the highest θ down; NaN
-    where it has none.
+def values_at(pieces: Sequence[Piece], thetas: np.ndarray, measure: str) -> np.ndarray:
+    """(t,) float64, a measure of a question at each of some θ, of its pieces from the highest θ
+    down; NaN where it has none.
     """
     rising = list(reversed(pieces))
     starts = [piece.start for piece in rising]
     places = np.searchsorted(starts, thetas, side="right") - 1  # (t,)
-    values = [piece.line[measure] for piece in rising]
-    return [math.nan if values[place] is None else values[place] for place in places]
+    values = np.array([piece.line[measure] for piece in rising], dtype=float)  # None is NaN
+    return values[places]
 
 
 def _with_intervals(measure: str, values: np.ndarray) -> dict[str, list[float]]:

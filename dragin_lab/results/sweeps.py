@@ -10,10 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from dragin_lab.checks import choice
 from dragin_lab.core.method import Method
 from dragin_lab.drawn import Drawn
-from dragin_lab.results.differing import Difference
 from dragin_lab.results.runs import Runs
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.cache import Counts
@@ -91,19 +89,6 @@ class Sweep:
         comparisons.
         """
         return Runs(self.records)
-
-    def flips(self, one: Any, other: Any) -> Difference:
-        """The questions that are right at one value and wrong at the other; see
-        ``Runs.difference``.
-        """
-        names = {
-            str(value): record.label
-            for value, record in zip(self.values, self.records, strict=True)
-        }
-        chosen = [
-            names[choice(f"value of {self.setting}", str(value), names)] for value in (one, other)
-        ]
-        return self.runs.difference(*chosen)
 
     plot = Drawn()  # ``views.sweep``, with the paper's Table 5 by ``paper=True``
 

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,7 @@ def _of_equal(array: np.ndarray, within: tuple[float, float] | None) -> Interval
     return Interval(mean, mean - unseen * (mean - lowest), mean + unseen * (highest - mean), n)
 
 
+@cache  # a curve asks for the same few counts at each of its θ
 def _wilson(hits: int, n: int) -> tuple[float, float]:
     from scipy import stats
 

@@ -193,16 +193,14 @@ def test_a_question_is_the_same_under_another_id(
     ]
 
 
-def test_a_sweep_has_its_runs_and_what_flipped(tmp_path: Path) -> None:
+def test_a_sweep_has_its_runs_and_their_difference(tmp_path: Path) -> None:
     lab = dl.Lab(AnsweringModel(), retriever=ScriptedRetriever("Bo."))
     for output in (None, tmp_path):
         sweep = lab.sweep(
             questions(3), "dragin", threshold=[0.1, 5.0], output=output, progress=False
         )
         assert sweep.runs.names == ("dragin-threshold=0.1", "dragin-threshold=5.0")
-        assert sum(sweep.flips(0.1, 5.0).counts.values()) == 3
-        with pytest.raises(SettingError, match="value of threshold '3' does not exist"):
-            sweep.flips(0.1, 3)
+        assert sum(sweep.runs.difference(*sweep.runs.names).counts.values()) == 3
 
 
 def test_a_sweep_says_what_failed_and_compares_the_rest() -> None:
