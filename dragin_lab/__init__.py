@@ -16,7 +16,8 @@ __version__ = "0.1.0"
 #: Where the public names live; ``__init__.pyi`` says the same to type checkers and editors
 #: (``python -m tools.stub``).
 _NAMES = {
-    "catalog.by_name": "method methods what when",
+    "catalog.by_name": "method what when",
+    "catalog.listing": "methods",
     "core.formulators": "Formulator Gap",
     "core.loop": "Loop",
     "core.prompts": "Exemplar PromptTemplate",

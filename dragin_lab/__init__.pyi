@@ -1,9 +1,9 @@
 from dragin_lab import almanac as almanac
 from dragin_lab import views as views
 from dragin_lab.catalog.by_name import method as method
-from dragin_lab.catalog.by_name import methods as methods
 from dragin_lab.catalog.by_name import what as what
 from dragin_lab.catalog.by_name import when as when
+from dragin_lab.catalog.listing import methods as methods
 from dragin_lab.core.formulators import Formulator as Formulator
 from dragin_lab.core.formulators import Gap as Gap
 from dragin_lab.core.loop import Loop as Loop

@@ -7,16 +7,11 @@ import math
 import numbers
 import reprlib
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.text import hide_secrets, split_credentials
 
-T = TypeVar("T")
-#: The type of a text in a record that must not be blank, for ``convert_record``.
-Filled = Annotated[str, msgspec.Meta(pattern=r"\S")]
 EMBEDDED = "almanac"  # the name of the model and the passages that come with the package
 
 _SHORT = reprlib.Repr()
@@ -162,22 +157,3 @@ def several(name: str, values: Any, kind: Any, remedy: str, *, alone: bool = Fal
     return [
         instance(f"number {i} of {name},", value, kind, remedy) for i, value in enumerate(values, 1)
     ]
-
-
-def convert_record(
-    place: str, record: Any, kind: type[T], error: type[DraginLabError], remedy: str = ""
-) -> T:
-    """A record of a file as an object of a type; ``error`` names the place, the field and what
-    it must be.
-    """
-    try:
-        return msgspec.convert(record, kind)
-    except msgspec.ValidationError as refused:
-        reason = (
-            str(refused).replace("`$.", "`").replace("matching regex '\\\\S'", "that is not blank")
-        )
-        raise error(f"{place}: {reason}{remedy}") from None
-    except UnicodeEncodeError as half:
-        raise error(
-            f"{place}: half a character at {half.start} of {shown(half.object)}{remedy}"
-        ) from None

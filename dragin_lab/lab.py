@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.catalog.by_name import restore_method
+from dragin_lab.catalog.exchanged import restore_method
 from dragin_lab.checks import count, flag, instance, number, several, shown
 from dragin_lab.core.budget import Threshold
 from dragin_lab.core.episode import Retriever

@@ -1,10 +1,7 @@
-"""Methods by name: a trigger and a query formulator put together, exchanged, restored from a
-trace, and run.
-"""
+"""Methods by name: a trigger and a query formulator put together, and run."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -12,7 +9,6 @@ from typing import Any
 from dragin_lab.checks import choice, count, shown
 from dragin_lab.core.dragin import DraginLoop
 from dragin_lab.core.episode import Episode, Tokenizer
-from dragin_lab.core.fingerprint import digest
 from dragin_lab.core.flare import SentenceLoop
 from dragin_lab.core.formulators import FORMULATORS, Formulator, what
 from dragin_lab.core.loop import BaseLoop, Loop
@@ -26,15 +22,16 @@ from dragin_lab.core.method import (
     default_top_k,
 )
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.sentences import BY_LINES, load_pipeline
-from dragin_lab.core.settings import Listed, MethodPart, Registry
-from dragin_lab.core.trigger import TRIGGERS, Trigger, when
+from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.core.settings import MethodPart, Registry
+from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.core.when import when
 from dragin_lab.errors import SettingError
 from dragin_lab.reference import measures, released
 from dragin_lab.trace.trace import Trace
 from dragin_lab.triggers.call import Call
 
-__all__ = ["METHODS", "PAPERS", "VARIANTS", "method", "methods", "what", "when"]
+__all__ = ["METHODS", "PAPERS", "VARIANTS", "method", "what", "when"]
 
 
 _CLOSED = (
@@ -203,126 +200,6 @@ def _check_settings(
             where = f"when={trigger.name!r} and what={formulator.name!r}"
             kind = f" of the {variant} variant" if having - {variant} else ""
             raise SettingError(f"{key}={value!r} has no meaning for {where}{kind}")
-
-
-def methods(of: str = "method") -> list[Listed]:
-    """Every method, with the settings of its trigger and its formulator (DRAGIN, Table 1).
-
-    ``of="when"`` gives every trigger and ``"what"`` every query formulator, your own among them.
-    """
-    if choice("of", of, ("method", "when", "what")) != "method":
-        return (TRIGGERS if of == "when" else FORMULATORS).listing()
-    parts = (
-        (name, TRIGGERS.named(when), FORMULATORS.named(what))
-        for name, (when, what) in METHODS.items()
-    )
-    return [
-        Listed(name, t.defaults() | f.defaults(), t.source, f"{t.name} x {f.name}")
-        for name, t, f in parts
-    ]
-
-
-# -- other settings, and a trace's -----------------------------------------------------------------
-
-
-def exchange_settings(old: Method, **settings: Any) -> Method:
-    """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
-    before = dict(old.changed)
-    before["when"], before["what"] = type(old.trigger), type(old.formulator)
-    before["variant"], before["nlp"] = old.variant, old.pipeline
-    if old.own_label:  # the new method is called otherwise
-        label = old.own_label
-        for key, value in settings.items():
-            if value != old.settings.get(key):
-                label += f" {key}={value}"
-        before["label"] = re.sub(r"[^\w .=+-]+", "_", label)[:60].strip()
-    return method(old.name, **merge_settings(before, old.name, settings))
-
-
-def merge_settings(
-    before: Mapping[str, Any], name: str, changes: Mapping[str, Any]
-) -> dict[str, Any]:
-    """``before`` with ``changes`` over it, both arguments of the method ``name``.
-
-    A trigger or formulator among the changes brings its own settings: those that it states, and
-    those of its kind where it is of another kind, as θ is on another scale there. ``top_n`` stays,
-    as it means the same for all.
-    """
-    merged = dict(before)
-    variant = changes.get("variant") or before.get("variant") or VARIANTS[0]
-    for (kind, registry), usual in zip(tables(variant), METHODS[name], strict=True):
-        if changes.get(kind) is None:
-            continue
-        part, stated = registry.read(changes[kind])
-        old, _ = registry.read(before.get(kind) or usual)
-        gone = {*stated}
-        if part is not old:
-            gone |= {*setting_names(old)} - {"top_n"}
-        for key in gone & merged.keys():
-            del merged[key]
-    return {**merged, **changes}
-
-
-def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
-    """The method of a trace, from the settings recorded there (``Method.settings``).
-
-    Raises ``SettingError`` where they are not a method's, where a custom trigger or formulator is
-    not defined here or has changed since, or where ``nlp`` (None: the default) finds other
-    sentences than the one recorded.
-    """
-    name = settings.get("name")
-    lacks = [key for key in ("variant", "when", "what", *LOOP) if key not in settings]
-    if lacks or not isinstance(name, str) or name not in METHODS:
-        why = f"lacks the setting {lacks[0]!r}" if lacks else "is unknown"
-        raise SettingError(
-            f"the trace's method {shown(name)} {why}, so replay a trace of lab.ask instead"
-        )
-    recorded = (settings.get("pipeline") or "").removesuffix(BY_LINES) or None
-    pipeline = load_pipeline(nlp, released=recorded == load_pipeline(released=True).name)
-    if recorded not in (None, pipeline.name):
-        raise SettingError(
-            f"the trace's sentences were found by {recorded!r}, here by {pipeline.name!r}; give the"
-            " first as nlp"
-        )
-    defined = settings.get("defined") or {}
-    if "pipeline" in defined and defined["pipeline"] != digest(pipeline.described):
-        raise SettingError(
-            f"the trace's sentences were found by another {recorded!r} than here; give that as nlp"
-        )
-    parts: dict[str, Any] = {}
-    for kind, registry in tables(settings["variant"]):
-        name = settings[kind]
-        if name not in registry:
-            raise SettingError(
-                f"the trace's {registry.noun} {name!r} is not defined here; "
-                f"define it with @dl.{kind} to replay the trace"
-            )
-        part = registry.named(name)
-        recorded_settings = {key: settings[key] for key in setting_names(part) if key in settings}
-        parts[kind] = registry.make(part, **recorded_settings)
-        then = defined.get(name)
-        if then is not None and then != parts[kind].fingerprint:
-            raise SettingError(
-                f"{registry.noun} {name!r} has changed since the trace was written; define it as it"
-                " was to replay it"
-            )
-    loop = {key: settings[key] for key in LOOP if key in settings}
-    label = settings.get("label", "")
-    return method(
-        settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop
-    )
-
-
-def label_of(settings: Mapping[str, Any]) -> str:
-    """What a method is called, from what a trace records of it (``Method.label``); its name where
-    that is not known.
-
-    That is where a part of it is not defined here, or was defined otherwise.
-    """
-    try:
-        return restore_method({**settings, "pipeline": None}).label
-    except SettingError:
-        return str(settings.get("label") or settings.get("name", "unnamed"))
 
 
 # -- how a method runs -----------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from typing import Any
 import rich_click as click
 
 import dragin_lab as dl
-from dragin_lab.catalog.by_name import merge_settings, tables
+from dragin_lab.catalog.by_name import tables
+from dragin_lab.catalog.exchanged import merge_settings
 from dragin_lab.checks import choice, is_embedded
 from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method
 from dragin_lab.engines.names import check_name

@@ -11,7 +11,7 @@ from typing import Any
 import rich_click as click
 
 import dragin_lab as dl
-from dragin_lab.catalog.by_name import exchange_settings
+from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.cli import options as shared
 from dragin_lab.cli.options import Given
 from dragin_lab.cli.outputs import echo, terminal_width

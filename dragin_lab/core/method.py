@@ -197,15 +197,3 @@ def _shorten_setting(written: str) -> str:
     if len(short) <= _LONGEST:
         return short
     return f"{short[:20]}-{sha256(written.encode()).hexdigest()[:8]}"
-
-
-def run_label(method: Method, retriever: str | None = None) -> str:
-    """The label, and after it the retriever that was asked for by name, where it is not plain
-    BM25 and is searched.
-    """
-    if retriever in (None, "bm25") or not method.retrieves:
-        return method.label
-    assert retriever is not None
-    kind, _, address = retriever.partition(":")
-    short = re.sub(r"[^A-Za-z0-9._-]+", "-", address.rstrip("/").rpartition("/")[2]).strip("-")
-    return "-".join([method.label, kind] + [short] * bool(short))

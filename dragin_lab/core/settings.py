@@ -1,5 +1,5 @@
-"""Settings: declared once, as the fields of a frozen dataclass; checked, written, made from a
-function; and the tables in which triggers and formulators are found.
+"""Settings: declared once, as the fields of a frozen dataclass; checked and written; and the
+tables in which triggers and formulators are found.
 
 The written form is ``name(setting=value, ...)@threshold``: ``rind@0.25``, ``margin(beta=2.0)@0.6``,
 ``qfs(top_n=25)``. Settings that have their default are left out, and ``read_form`` reads it back.
@@ -12,10 +12,11 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, Generic, TypeVar
 
 from dragin_lab.checks import choice, count, flag, instance, is_built_in, number, shown
+from dragin_lab.core.custom import check_setting, part_of_function
 from dragin_lab.core.fingerprint import Node, describe_class, digest
 from dragin_lab.errors import SettingError
 
@@ -23,20 +24,6 @@ P = TypeVar("P", bound="MethodPart")
 
 #: The written form: a name, its settings, its threshold.
 _FORM = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*(?:@\s*(\S+))?\s*", re.DOTALL)
-#: Names that methods and their records use themselves, beside the attributes of a part's base.
-_RESERVED = (
-    "variant",
-    "when",
-    "what",
-    "max_new_tokens",
-    "top_k",
-    "nlp",
-    "label",
-    "measure",
-    "unit",
-    "defined",
-    "pipeline",
-)
 
 
 @dataclass(frozen=True)
@@ -169,105 +156,7 @@ class MethodPart:
         return self.name + (f"({inside})" if inside else "") + theta
 
 
-def part_of_function(
-    function: Callable[..., Any],
-    base: type[P],
-    name: str,
-    *,
-    settings: dict[str, Field[Any]] | None = None,
-    **attributes: Any,
-) -> type[P]:
-    """A subclass of ``base`` around a function: its parameters after the first become settings
-    beside ``settings``.
-
-    Raises ``SettingError`` for a parameter without a default and one that is called like a setting
-    of ``settings``.
-    """
-    settings = settings or {}
-    where = f"{getattr(function, '__name__', function)!r}"
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        raise SettingError(f"{name!r} is made from {function!r}, which is not a function") from None
-    if not parameters:
-        raise SettingError(
-            f"the function {where} takes no argument; its first one is what it looks at"
-        )
-    for parameter in parameters[1:]:
-        if parameter.default is inspect.Parameter.empty:
-            raise SettingError(
-                f"the parameter {str(parameter)!r} of {where} has no default; write each as"
-                " name=value"
-            )
-        if parameter.name in settings:
-            raise SettingError(
-                f"the parameter {parameter.name!r} of {where} is called like a setting; rename it"
-            )
-        check_setting(
-            f"the parameter {parameter.name!r} of {where}", parameter.name, parameter.default, base
-        )
-    of_function = {parameter.name: field(default=parameter.default) for parameter in parameters[1:]}
-    part = make_dataclass(
-        "".join(word.capitalize() for word in re.findall(r"[a-zA-Z0-9]+", name)) or "Own",
-        [(key, Any, declared) for key, declared in (settings | of_function).items()],
-        bases=(base,),
-        frozen=True,
-        namespace={
-            "function": staticmethod(function),
-            "parameters": tuple(of_function),
-            "name": name,
-            **attributes,
-        },
-    )
-    inner = getattr(function, "func", function)  # of a partial function
-    # None where code was executed without a module
-    part.__module__ = inner.__module__ or "__main__"
-    part.__doc__ = inner.__doc__
-    own_name = getattr(inner, "__name__", "")
-    # under which the built-in ones are found again when they are unpickled
-    if own_name.isidentifier():
-        part.__name__ = part.__qualname__ = own_name
-    return part
-
-
-def check_setting(what: str, name: str, default: Any, base: type) -> None:
-    """Raise ``SettingError`` for a name that is taken, and for a default that can change or
-    cannot be saved.
-    """
-    if name in _RESERVED or hasattr(base, name):
-        raise SettingError(
-            f"{what} would take the place of an attribute that every {base.__name__} has; rename it"
-        )
-    if default is not MISSING and not _is_savable(default):
-        raise SettingError(
-            f"{what} has {shown(default)} as its default, which can change or cannot be saved; give"
-            " a number, a text, True, False, None or a tuple of these"
-        )
-
-
-def _is_savable(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_savable, value))
-    return value is None or type(value) in (bool, int, float, str)
-
-
 # -- the tables ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Listed:
-    """One row of the list of triggers, formulators or methods."""
-
-    name: str
-    settings: dict[str, Any]  # setting -> default
-    source: str  # a paper's section or equation
-    line: str  # what it does
-
-    def __str__(self) -> str:
-        settings = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
-        return f"{self.name}({settings}): {self.line}" + (
-            f" [{self.source}]" if self.source else ""
-        )
 
 
 class Registry(Generic[P]):
@@ -396,13 +285,6 @@ class Registry(Generic[P]):
                 f"{self.noun} {part.name!r} needs {missing[0]}; write {part.name}({missing[0]}=…)"
             )
         return part(**settings)
-
-    def listing(self) -> list[Listed]:
-        """One entry per part, in the order of definition."""
-        lines = [
-            (part, (inspect.getdoc(part) or "").partition("\n")[0]) for part in self._parts.values()
-        ]
-        return [Listed(part.name, part.defaults(), part.source, line) for part, line in lines]
 
 
 def read_form(form: str) -> tuple[str, dict[str, Any]]:

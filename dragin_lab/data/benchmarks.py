@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from dragin_lab.checks import Filled, convert_record
 from dragin_lab.data import tabular
 from dragin_lab.data.json_files import first_fields
 from dragin_lab.data.questions import BEIR, make_question
+from dragin_lab.data.tabular import Filled, convert_record
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
 from dragin_lab.trace.trace import Question

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from dragin_lab.checks import Filled, convert_record
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.data.tabular import Filled, convert_record
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, user_cache
 from dragin_lab.text import compose, fold_letters

@@ -20,10 +20,11 @@ from tempfile import TemporaryDirectory
 import msgspec
 import yaml
 
-from dragin_lab.checks import Filled, convert_record, refuse_password
+from dragin_lab.checks import refuse_password
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.data.datasets import data_folder
 from dragin_lab.data.exemplars import SHOTS, published_file
+from dragin_lab.data.tabular import Filled, convert_record
 from dragin_lab.errors import DataError
 from dragin_lab.files import not_saved
 

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.catalog.by_name import merge_settings
 from dragin_lab.catalog.by_name import method as make_method
+from dragin_lab.catalog.exchanged import merge_settings
 from dragin_lab.checks import choice, text
 from dragin_lab.core.method import METHODS, Method
 from dragin_lab.errors import SettingError

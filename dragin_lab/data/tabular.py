@@ -17,14 +17,20 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+import msgspec
+
+from dragin_lab.checks import shown
 from dragin_lab.data.json_files import read_objects
 from dragin_lab.data.tables import OPTIONS, SOUND, read_table
-from dragin_lab.errors import DataError, MissingPackageError
+from dragin_lab.errors import DataError, DraginLabError, MissingPackageError
 from dragin_lab.files import as_path
 from dragin_lab.trace.trace import Passage, Question
 
+T = TypeVar("T")
+#: The type of a text in a record that must not be blank, for ``convert_record``.
+Filled = Annotated[str, msgspec.Meta(pattern=r"\S")]
 HUB = "hub:"
 JSON_LINES, TABLES, PARQUET = (
     (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz"),
@@ -347,3 +353,22 @@ def list_fields(placed: Placed) -> str:
         else:
             told += " (its first line; where that is data, say header=no, and numbers for names)"
     return f"{told}; say which is which with fields"
+
+
+def convert_record(
+    place: str, record: Any, kind: type[T], error: type[DraginLabError], remedy: str = ""
+) -> T:
+    """A record of a file as an object of a type; ``error`` names the place, the field and what
+    it must be.
+    """
+    try:
+        return msgspec.convert(record, kind)
+    except msgspec.ValidationError as refused:
+        reason = (
+            str(refused).replace("`$.", "`").replace("matching regex '\\\\S'", "that is not blank")
+        )
+        raise error(f"{place}: {reason}{remedy}") from None
+    except UnicodeEncodeError as half:
+        raise error(
+            f"{place}: half a character at {half.start} of {shown(half.object)}{remedy}"
+        ) from None

@@ -19,7 +19,8 @@ from torch import Tensor
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.generating import generate_text, read_prompts, write_texts
 from dragin_lab.engines.identity import is_quantized
-from dragin_lab.engines.tap import attention_layers, layer_kinds, restoring
+from dragin_lab.engines.layers import attention_layers, layer_kinds
+from dragin_lab.engines.tap import restoring
 from dragin_lab.engines.writing import Writing, refuse_not_finite
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.draft import common

@@ -29,8 +29,8 @@ from dragin_lab.engines.identity import (
     reduce_logits,
     write_probe,
 )
+from dragin_lab.engines.layers import choose_captured, choose_heads, choose_layer, describe_layer
 from dragin_lab.engines.llama_context import LlamaContext
-from dragin_lab.engines.tap import choose_captured, choose_heads, choose_layer, describe_layer
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.writing import PARTS, Writing, find_ends, measure_logits
 from dragin_lab.errors import ModelError

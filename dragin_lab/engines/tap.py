@@ -4,8 +4,7 @@ Model files look their attention function up by a name in their config. While a 
 the file looks up in is wrapped: the function that comes back is the layer's own, and where it is
 called by the tapped module, the model file's eager function (with its soft caps and sinks) gives
 the weights. Neither the model nor its config is touched, as some files ask that name for more
-(sparse attention). Models whose file looks no function up (Falcon, GPT-J, BLOOM, GPT-Neo) count as
-models without attention and serve the methods of probabilities.
+(sparse attention).
 """
 
 from __future__ import annotations
@@ -13,135 +12,29 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dragin_lab.checks import several, shown
+from dragin_lab.engines.layers import (
+    EAGER,
+    TABLE,
+    attention_layers,
+    choose_captured,
+    choose_heads,
+    find_file,
+    layer_kinds,
+    say_why,
+)
 from dragin_lab.errors import ModelError
 
 #: By module: the tap that listens to it now.
 _LISTENING: WeakKeyDictionary[nn.Module, Tap] = WeakKeyDictionary()
-#: What a model file calls the table of attention functions, and the one that stands by itself.
-_TABLE, _EAGER = "ALL_ATTENTION_FUNCTIONS", "eager_attention_forward"
-
-
-def layer_kinds(config: Any) -> list[str]:
-    """The kind of each layer, such as "full_attention"."""
-    text = config.get_text_config()
-    return list(getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers)
-
-
-def full_attention_layers(config: Any) -> list[int]:
-    """Indices of the layers whose queries see the whole text, first to last."""
-    return [i for i, kind in enumerate(layer_kinds(config)) if kind == "full_attention"]
-
-
-def choose_layer(config: Any, layer: int | str) -> int:
-    """The index of a layer: "last" is the last full-attention layer, negative numbers count back.
-
-    Raises ``ModelError`` for a layer that the model does not have.
-    """
-    count = len(layer_kinds(config))
-    if isinstance(layer, str) and layer == "last":
-        full = full_attention_layers(config)
-        return full[-1] if full else count - 1
-    if isinstance(layer, bool) or not isinstance(layer, int) or not -count <= layer < count:
-        raise ModelError(
-            f"layer={shown(layer)}: this model has layers 0 to {count - 1}; give one of them or"
-            ' "last"'
-        )
-    return layer % count
-
-
-def choose_captured(config: Any, layer: int | str, having: Collection[int], kind: str) -> int:
-    """The index of a layer among those ``having`` attention; as ``choose_layer``, but "last" is
-    always one of them.
-
-    Raises ``ModelError`` for a layer of a ``kind`` of model that has no attention.
-    """
-    index = choose_layer(config, layer)
-    if index not in having and layer == "last":
-        return max(having)
-    if index not in having:
-        raise ModelError(
-            f"layer={layer}: this layer of {kind} has no attention; the layers with attention are "
-            f"{', '.join(map(str, sorted(having)))}"
-        )
-    return index
-
-
-def choose_heads(heads: Sequence[int] | None, count: int) -> list[int] | None:
-    """The heads to capture, None for all. Raises ``ModelError`` for a head that a model of
-    ``count`` does not have.
-    """
-    if heads is None:
-        return None
-    remedy = f"this model has heads 0 to {count - 1}; give a list of them, or None for all"
-    numbers = several("heads", heads, int | np.integer, remedy)
-    if not numbers or any(isinstance(head, bool) or not 0 <= head < count for head in numbers):
-        raise ModelError(f"heads={shown(heads)}: {remedy}")
-    return numbers
-
-
-def describe_layer(config: Any, layer: int) -> str:
-    """A layer for people, counted from 1, and why it is not the last: "29 of 34, the last with
-    …".
-    """
-    kinds, full = layer_kinds(config), full_attention_layers(config)
-    why = (
-        ", the last with attention over the whole text"
-        if full and layer == full[-1] < len(kinds) - 1
-        else ""
-    )
-    return f"{layer + 1} of {len(kinds)}{why}"
-
-
-@cache
-def _find_file(kind: Any) -> dict[str, Any] | None:
-    methods = {name: made for one in reversed(kind.__mro__) for name, made in vars(one).items()}
-    for made in methods.values():
-        function = inspect.unwrap(made)
-        names = getattr(getattr(function, "__code__", None), "co_names", ())
-        if _TABLE in names and _EAGER in function.__globals__:
-            return function.__globals__
-    return None
-
-
-def find_file(module: nn.Module) -> dict[str, Any] | None:
-    """The names of the file where a module looks its attention function up; None where it does
-    not.
-    """
-    kind: Any = type(module)
-    return _find_file(kind)
-
-
-def attention_layers(model: nn.Module) -> tuple[dict[int, nn.Module], bool]:
-    """The layers with self-attention whose file looks the function up by name, first to last,
-    with their module; and whether there are more that share a module.
-
-    A shared module cannot tell which of its layers it serves (Zamba2).
-    """
-    places: dict[nn.Module, set[int]] = {}
-    for path, module in model.named_modules(remove_duplicate=False):
-        crosses = "Cross" in type(module).__name__ or getattr(module, "is_cross_attention", False)
-        if find_file(module) is not None and not crosses:
-            numbers = [int(part) for part in path.split(".") if part.isdecimal()]
-            places.setdefault(module, set()).update(numbers[-1:])
-    layers: dict[int, nn.Module] = {}
-    for module, found in places.items():
-        index = getattr(module, "layer_idx", None)
-        if isinstance(index, int) and len(found) == 1:
-            # where all layers say the same, the place tells them apart (Zamba2)
-            layers.setdefault(max(index, *found) if index < 0 else index, module)
-    shared = any(len(found) > 1 for found in places.values())
-    return dict(sorted(layers.items())), shared
 
 
 @contextmanager
@@ -175,7 +68,7 @@ class Tap:
         (having, shared), kind = attention_layers(model), type(model).__name__
         text = model.config.get_text_config()
         if not having:
-            self.why = _say_why(model, kind, shared)
+            self.why = say_why(model, kind, shared)
             if (layer, heads) != ("last", None):
                 raise ModelError(
                     f"{kind}: {self.why}; leave layer={layer!r} and heads={heads!r} out"
@@ -185,7 +78,7 @@ class Tap:
         self.heads = choose_heads(heads, text.num_attention_heads)
         self.module: Any = having[self.layer]
         file: Any = find_file(self.module)
-        self._file, self._eager = file, inspect.unwrap(file[_EAGER])
+        self._file, self._eager = file, inspect.unwrap(file[EAGER])
         self.rows, self.thread = 1, 0
         self.weights: Tensor | None = None
 
@@ -284,16 +177,6 @@ def additive_mask(
     )
 
 
-def _say_why(model: nn.Module, kind: str, shared: bool) -> str:
-    """Why there is no attention to listen to."""
-    if shared:
-        return f"the layers of {kind} share their attention, so a call does not tell whose it is"
-    names = [type(module).__name__ for module in model.modules()]
-    if any("Attention" in name for name in names):
-        return f"the file of {kind} does not look its attention function up by name"
-    return "it has no attention"
-
-
 # -- what a file looks its attention function up in ------------------------------------------------
 
 
@@ -347,8 +230,8 @@ os.register_at_fork(after_in_child=lambda: globals().update(_LOCK=threading.Lock
 def _wrap_file(file: dict[str, Any], block: object) -> None:
     with _LOCK:
         if id(file) not in _FILES:
-            _FILES[id(file)] = {name: file[name] for name in (_TABLE, _EAGER)}, set()
-            file |= {_TABLE: _Wrapped(file[_TABLE]), _EAGER: _recording(file[_EAGER])}
+            _FILES[id(file)] = {name: file[name] for name in (TABLE, EAGER)}, set()
+            file |= {TABLE: _Wrapped(file[TABLE]), EAGER: _recording(file[EAGER])}
         _FILES[id(file)][1].add(block)
 
 

@@ -38,8 +38,9 @@ from dragin_lab.engines.identity import (
     stamp_model,
     write_probe,
 )
+from dragin_lab.engines.layers import choose_layer, describe_layer
 from dragin_lab.engines.names import find_gguf, find_source
-from dragin_lab.engines.tap import Tap, choose_layer, describe_layer, exactly, restoring
+from dragin_lab.engines.tap import Tap, exactly, restoring
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.waves import Waves, out_of_memory
 from dragin_lab.engines.writing import (

@@ -15,12 +15,13 @@ import numpy as np
 
 from dragin_lab.core.answers import ANSWER_PHRASE, RELEASED_ENDS
 from dragin_lab.core.clock import Clock, EveryN, EverySentence, Never, Once
+from dragin_lab.core.custom import part_of_function
 from dragin_lab.core.episode import Attend, Episode, FirstSentence, Stop, Tokenizer
 from dragin_lab.core.formulators import DEFAULT_TOP_N, choose_top
 from dragin_lab.core.loop import BaseLoop
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.settings import MethodPart, part_of_function, setting
+from dragin_lab.core.settings import MethodPart, setting
 from dragin_lab.reference import measures
 from dragin_lab.reference.measures import Probability, Reader, ReleasedDraft, Rind
 from dragin_lab.trace.draft import contain_any

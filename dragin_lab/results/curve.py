@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dragin_lab.catalog.by_name import label_of
+from dragin_lab.catalog.exchanged import label_of
 from dragin_lab.checks import count, instance, number
 from dragin_lab.core.budget import Threshold
 from dragin_lab.core.method import Method

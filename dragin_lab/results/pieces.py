@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dragin_lab.catalog.by_name import exchange_settings
+from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.core.budget import NEVER
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError

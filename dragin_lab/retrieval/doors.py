@@ -18,10 +18,11 @@ from typing import Any
 
 import msgspec
 
-from dragin_lab.checks import Filled, convert_record, count
+from dragin_lab.checks import count
 from dragin_lab.checks import text as as_text
 from dragin_lab.core.fingerprint import Node, describe
 from dragin_lab.data import tabular
+from dragin_lab.data.tabular import Filled, convert_record
 from dragin_lab.errors import DataError, DraginLabError, SettingError, describe_error
 from dragin_lab.retrieval.bm25 import TIE_BREAKER
 from dragin_lab.text import compose, hide_secrets

@@ -18,7 +18,7 @@ from typing import Any
 from dragin_lab import __version__, almanac
 from dragin_lab.checks import EMBEDDED, count, several, shown
 from dragin_lab.core.fingerprint import digest, say_unknown
-from dragin_lab.core.method import Method, run_label
+from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import datasets
 from dragin_lab.data.benchmarks import is_own
@@ -244,6 +244,18 @@ def _while_servers_answer(
                 f" {error}; what was answered is kept; run it again when the server answers",
                 begun=True,
             )
+
+
+def run_label(method: Method, retriever: str | None = None) -> str:
+    """The label, and after it the retriever that was asked for by name, where it is not plain
+    BM25 and is searched.
+    """
+    if retriever in (None, "bm25") or not method.retrieves:
+        return method.label
+    assert retriever is not None
+    kind, _, address = retriever.partition(":")
+    short = re.sub(r"[^A-Za-z0-9._-]+", "-", address.rstrip("/").rpartition("/")[2]).strip("-")
+    return "-".join([method.label, kind] + [short] * bool(short))
 
 
 def find_folders(

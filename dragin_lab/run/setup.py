@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from dragin_lab import __version__
-from dragin_lab.catalog.by_name import exchange_settings
 from dragin_lab.catalog.by_name import method as make_method
+from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.checks import EMBEDDED, choice, is_embedded, refuse_password, shown
 from dragin_lab.core.answers import FORMS
 from dragin_lab.core.episode import Retriever

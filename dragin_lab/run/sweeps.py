@@ -12,9 +12,16 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.core.method import Method, run_label
+from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
-from dragin_lab.run.benchmark import Benchmark, find_folders, finds_nothing, open_run, run_config
+from dragin_lab.run.benchmark import (
+    Benchmark,
+    find_folders,
+    finds_nothing,
+    open_run,
+    run_config,
+    run_label,
+)
 from dragin_lab.run.rundir import Line, RunRecord, read_run
 from dragin_lab.run.setup import Setup, as_method
 from dragin_lab.warning import warn

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from dragin_lab.catalog.by_name import exchange_settings, find_loop, restore_method
+from dragin_lab.catalog.by_name import find_loop
+from dragin_lab.catalog.exchanged import exchange_settings, restore_method
 from dragin_lab.checks import instance, shown
 from dragin_lab.core.episode import AnswerLine, AnyOf, FirstSentence, Tokenizer
 from dragin_lab.core.formulators import Gap, choose_top, formulate
@@ -25,7 +26,7 @@ from dragin_lab.core.loop import Loop, holds_word, open_prompt
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts
-from dragin_lab.core.trigger import Trigger, find_missing
+from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.reference import measures
 from dragin_lab.reference.released import QUERY_TOKENS, ReferenceLoop, ReleasedDraft, ReleasedGap
@@ -540,3 +541,11 @@ def _change(step: Step, decision: Decision, query: Query | None, *, silent: bool
         if query.text == (step.query.text if step.query is not None else "")
         else "asks something else"
     )
+
+
+def find_missing(needs: tuple[str, ...], written: Draft) -> list[str]:
+    """Those of some needs that were not captured with what was written."""
+    held = {"received", "entropy", "entities", "thoughts"}
+    held |= {"attention"} if written.rows is not None else set()
+    held |= {need for need in needs if need.startswith("hidden") and written.states is not None}
+    return [need for need in needs if need not in held]

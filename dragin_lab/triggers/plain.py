@@ -12,7 +12,7 @@ import hashlib
 
 import numpy as np
 
-from dragin_lab.core.trigger import when
+from dragin_lab.core.when import when
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.draft import Draft
 

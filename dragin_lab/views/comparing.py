@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dragin_lab.catalog.by_name import label_of
+from dragin_lab.catalog.exchanged import label_of
 from dragin_lab.checks import several
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.drawn import draws

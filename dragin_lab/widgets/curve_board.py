@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as ipw
 
-from dragin_lab.catalog.by_name import restore_method
+from dragin_lab.catalog.exchanged import restore_method
 from dragin_lab.core.budget import shortest_between
 from dragin_lab.core.method import VARIANTS, Method
 from dragin_lab.results.pieces import Piece

@@ -14,7 +14,7 @@ import ipywidgets as ipw
 import numpy as np
 
 from dragin_lab.catalog.by_name import method as make_method
-from dragin_lab.catalog.by_name import restore_method
+from dragin_lab.catalog.exchanged import restore_method
 from dragin_lab.checks import instance
 from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.errors import SettingError

@@ -11,7 +11,7 @@ from typing import Any
 import ipywidgets as ipw
 import numpy as np
 
-from dragin_lab.catalog.by_name import exchange_settings
+from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.checks import instance, several
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger

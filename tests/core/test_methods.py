@@ -12,7 +12,8 @@ import pytest
 import spacy
 
 import dragin_lab as dl
-from dragin_lab.catalog.by_name import exchange_settings, find_conflict, method, tables
+from dragin_lab.catalog.by_name import find_conflict, method, tables
+from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.core.dragin import Rind
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import METHODS, VARIANTS

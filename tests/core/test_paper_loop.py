@@ -10,7 +10,8 @@ import pytest
 from scripted import QUESTION, Driven, Say, ScriptedRetriever, drive
 
 import dragin_lab as dl
-from dragin_lab.catalog.by_name import exchange_settings, method, restore_method
+from dragin_lab.catalog.by_name import method
+from dragin_lab.catalog.exchanged import exchange_settings, restore_method
 from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 

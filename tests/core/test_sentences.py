@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import dragin_lab as dl
-from dragin_lab.catalog.by_name import restore_method
+from dragin_lab.catalog.exchanged import restore_method
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.errors import SettingError
 

@@ -19,8 +19,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import tap
+from dragin_lab.engines.layers import attention_layers
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.engines.tap import attention_layers
 from dragin_lab.errors import ModelError
 from dragin_lab.trace.trace import Draft, Prompt
 

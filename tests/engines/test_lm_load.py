@@ -28,8 +28,8 @@ from dragin_lab import engines
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import load, names, tap, writing
 from dragin_lab.engines import transformers as engine
+from dragin_lab.engines.layers import choose_layer, describe_layer
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.engines.tap import choose_layer, describe_layer
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.run.cache import Cache
 from dragin_lab.trace.trace import Prompt

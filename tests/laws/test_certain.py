@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import dragin_lab as dl
-from dragin_lab.catalog.by_name import exchange_settings
+from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.trace.file import save_trace
 
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dragin_lab as dl
-from dragin_lab.catalog.by_name import exchange_settings
+from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.errors import SettingError
 from dragin_lab.results.pieces import PIECES
 from dragin_lab.study.whatif import refuse_no_interval

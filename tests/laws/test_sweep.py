@@ -10,7 +10,7 @@ from given import Case, any_method, some
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dragin_lab.catalog.by_name import exchange_settings
+from dragin_lab.catalog.exchanged import exchange_settings
 
 #: What is swept over, by the name of the setting.
 VALUES: dict[str, list[Any]] = {

@@ -10,12 +10,12 @@ from run_folders import read_config, write_run
 from sources import some_passages, write_json_lines
 
 from dragin_lab.catalog.by_name import method
-from dragin_lab.core.method import run_label
 from dragin_lab.errors import MissingPackageError
 from dragin_lab.retrieval import choose
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.choose import open_retriever, read_spec
 from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.run.benchmark import run_label
 from dragin_lab.run.runwriter import check_settings
 
 

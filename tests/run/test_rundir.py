@@ -18,7 +18,8 @@ from command import environment
 from run_folders import change_line, read_config, write_config
 from scripted import ScriptedRetriever
 
-from dragin_lab.catalog.by_name import exchange_settings, method
+from dragin_lab.catalog.by_name import method
+from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import DataError, ModelError, RunError, SettingError
 from dragin_lab.lab import Lab

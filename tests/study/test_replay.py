@@ -17,7 +17,8 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.catalog.by_name import exchange_settings, method
+from dragin_lab.catalog.by_name import method
+from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.datasets import demo_questions

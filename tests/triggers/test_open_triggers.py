@@ -10,7 +10,7 @@ import pytest
 from scripted import Say, drive
 
 import dragin_lab as dl
-from dragin_lab.catalog.by_name import restore_method
+from dragin_lab.catalog.exchanged import restore_method
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import METHODS
 from dragin_lab.core.trigger import TRIGGERS

@@ -1,0 +1,53 @@
+"""The lists of methods, triggers and query formulators."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from dragin_lab.catalog.by_name import FORMULATORS, METHODS, TRIGGERS
+from dragin_lab.checks import choice
+from dragin_lab.core.settings import Registry
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One row of the list of triggers, formulators or methods."""
+
+    name: str
+    settings: dict[str, Any]  # setting -> default
+    source: str  # a paper's section or equation
+    line: str  # what it does
+
+    def __str__(self) -> str:
+        settings = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
+        return f"{self.name}({settings}): {self.line}" + (
+            f" [{self.source}]" if self.source else ""
+        )
+
+
+def methods(of: str = "method") -> list[Listed]:
+    """Every method, with the settings of its trigger and its formulator (DRAGIN, Table 1).
+
+    ``of="when"`` gives every trigger and ``"what"`` every query formulator, your own among them.
+    """
+    if choice("of", of, ("method", "when", "what")) != "method":
+        return list_parts(TRIGGERS if of == "when" else FORMULATORS)
+    parts = (
+        (name, TRIGGERS.named(when), FORMULATORS.named(what))
+        for name, (when, what) in METHODS.items()
+    )
+    return [
+        Listed(name, t.defaults() | f.defaults(), t.source, f"{t.name} x {f.name}")
+        for name, t, f in parts
+    ]
+
+
+def list_parts(registry: Registry[Any]) -> list[Listed]:
+    """One entry per part, in the order of definition."""
+    listed = []
+    for part in map(registry.named, registry):
+        line = (inspect.getdoc(part) or "").partition("\n")[0]
+        listed.append(Listed(part.name, part.defaults(), part.source, line))
+    return listed
