@@ -121,7 +121,7 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
-def text(name: str, value: Any) -> str:
+def check_text(name: str, value: Any) -> str:
     """``value`` if it is a text that can be written in UTF-8."""
     if not isinstance(value, str):
         raise SettingError(f"{name}={shown(value)} is {type(value).__name__}; give a text")

@@ -28,14 +28,14 @@ from dragin_lab.errors import SettingError
 from dragin_lab.results.curve import MOST, Curve, begin_curve, make_curve
 from dragin_lab.results.funnel import attribute_run
 from dragin_lab.results.runs import Runs
-from dragin_lab.results.sweeps import Sweep, sweep
+from dragin_lab.results.sweeps import Sweep, run_values
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.doors import as_retriever
 from dragin_lab.run.batches import ask_many
 from dragin_lab.run.benchmark import as_benchmark
-from dragin_lab.run.branch import branch
+from dragin_lab.run.branch import answer_branch
 from dragin_lab.run.cache import Cache, as_cache
-from dragin_lab.run.episodes import Stream, finish_stream, stream
+from dragin_lab.run.episodes import Stream, finish_stream, open_stream
 from dragin_lab.run.setup import (
     Setup,
     as_method,
@@ -47,7 +47,7 @@ from dragin_lab.run.setup import (
 )
 from dragin_lab.run.sweeps import read_sweep, run_methods
 from dragin_lab.study.attribution import LEAST, SURE, Attribution
-from dragin_lab.study.leaving_out import attribute as measure
+from dragin_lab.study.leaving_out import attribute_trace
 from dragin_lab.study.other_ways import find_other_ways
 from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Question, Trace
@@ -317,7 +317,7 @@ class Lab(AbstractContextManager["Lab"]):
         ``KeyboardInterrupt``, carry the trace so far as ``.trace``.
         """
         method = as_method(method, settings)
-        return finish_stream(stream(self.setup(method), question, method, gold, watched=False))
+        return finish_stream(open_stream(self.setup(method), question, method, gold, watched=False))
 
     def stream(
         self,
@@ -334,7 +334,7 @@ class Lab(AbstractContextManager["Lab"]):
         ``ask``.
         """
         method = as_method(method, settings)
-        return stream(self.setup(method), question, method, gold)
+        return open_stream(self.setup(method), question, method, gold)
 
     def ask_many(
         self,
@@ -440,7 +440,7 @@ class Lab(AbstractContextManager["Lab"]):
         asked, setup = as_benchmark(questions, limit, fields), self.setup(*methods)
         if self.cache is None and not (self.uncached or self.elsewhere):
             setup = replace(setup, cache=Cache())
-        return sweep(setup, asked, setting, methods, output, batch_size, progress)
+        return run_values(setup, asked, setting, methods, output, batch_size, progress)
 
     def curve(
         self,
@@ -556,7 +556,7 @@ class Lab(AbstractContextManager["Lab"]):
             "query": query,
             "passages": passages,
         }
-        return branch(self.setup(method), method, trace, retrieve=retrieve, **change)
+        return answer_branch(self.setup(method), method, trace, retrieve=retrieve, **change)
 
     def fan(self, trace: Trace, *, nlp: Any = None) -> go.Figure:
         """An answer with the other branch of each of its decisions: what every retrieval costs, and
@@ -614,7 +614,7 @@ class Lab(AbstractContextManager["Lab"]):
         bounds = {"sure": number("sure", sure, 0, 1), "least": number("least", least, 0)}
         method = restore_method(trace.method, nlp) if effect else None
         setup = self.setup() if method is None else self.setup(method)
-        trace.attributed = measure(
+        trace.attributed = attribute_trace(
             setup, method, trace, attention=attention, effect=effect, gold=gold, **bounds
         )
         return Attribution(trace)

@@ -45,7 +45,7 @@ class Progress(tqdm):
 
     def __init__(self, name: str, total: int, earlier: Iterable[dict[str, Any]] = ()) -> None:
         self._scored, self._exact, self._failed = 0, 0.0, 0
-        initial = sum(self._count(line) for line in earlier)
+        initial = sum(self._add_up(line) for line in earlier)
         super().__init__(
             desc=printable(name),
             total=total,
@@ -59,7 +59,7 @@ class Progress(tqdm):
 
     def add(self, line: dict[str, Any]) -> None:
         """An episode has ended; its prediction line."""
-        self._count(line)
+        self._add_up(line)
         self.set_postfix(self._list_scores(), refresh=False)
         self.update()
 
@@ -68,7 +68,7 @@ class Progress(tqdm):
         self.leave = self.leave or self._failed > 0  # type: ignore[has-type]  # of tqdm
         super().close()
 
-    def _count(self, line: dict[str, Any]) -> int:
+    def _add_up(self, line: dict[str, Any]) -> int:
         self._failed += line["ended"] == "error"
         self._scored += line["em"] is not None
         self._exact += line["em"] or 0.0

@@ -23,7 +23,7 @@ from dragin_lab.files import as_path
 from dragin_lab.results.table import FORMATS
 from dragin_lab.run.benchmark import Benchmark, find_folders
 from dragin_lab.run.rundir import read_run
-from dragin_lab.views.facts import count
+from dragin_lab.views.facts import plural
 
 #: Questions of the demo side by side: a forward of many costs a small model little more than one of
 #: one.
@@ -176,10 +176,10 @@ def run_all(
         echo(f"{part!r}")
     templates = [lab.template(method, asked.template) for method, asked in pairs]
     for line in dict.fromkeys(
-        f"{count(len(t.exemplars), 'exemplar')}: {t.chosen}" for t in templates if t.chosen
+        f"{plural(len(t.exemplars), 'exemplar')}: {t.chosen}" for t in templates if t.chosen
     ):
         echo(line)
-    echo(f"{count(len(pairs), 'run')} below {root}")
+    echo(f"{plural(len(pairs), 'run')} below {root}")
     try:
         for asked, methods in wanted.items():
             lab.run(asked, methods, output=root, **how)
@@ -201,7 +201,7 @@ def run_all(
     if failed:
         first = (failed[0]["error"].splitlines() or ["?"])[0][:300]
         raise RunError(
-            f"{count(len(failed), 'answer')} failed; the first ({failed[0]['id']}) with: {first}\n"
+            f"{plural(len(failed), 'answer')} failed; the first ({failed[0]['id']}) with: {first}\n"
             "The same command tries them again",
             begun=True,
         )

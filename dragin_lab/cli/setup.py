@@ -21,7 +21,7 @@ from dragin_lab.data.fetch import fetch as fetch_files
 from dragin_lab.errors import DataError, DraginLabError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.stored import build_corpus
-from dragin_lab.views.facts import count
+from dragin_lab.views.facts import plural
 
 # None: it is missing, and nothing needs it that was not asked for
 CheckLine = tuple[str, bool | None]
@@ -116,7 +116,7 @@ def build(source: str, out: str, **options: Any) -> None:
     built = build_corpus(source, out, **options)
     stored = sum(path.stat().st_size for path in built.folder.rglob("*") if path.is_file())
     fingerprint = built.about["fingerprint"]
-    echo(f"{count(len(built), 'passage')} in {built.folder}\nfingerprint {fingerprint}")
+    echo(f"{plural(len(built), 'passage')} in {built.folder}\nfingerprint {fingerprint}")
     echo(f"{stored >> 20:,} MiB on disk", err=True)
 
 

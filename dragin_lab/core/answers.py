@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dragin_lab.checks import choice
-from dragin_lab.checks import text as check_text
+from dragin_lab.checks import check_text, choice
 from dragin_lab.errors import SettingError
 from dragin_lab.text import fold_letters, visible
 from dragin_lab.trace.draft import WORD

@@ -194,7 +194,7 @@ class Watch(Stop):
 
     def reached(self, draft: Draft) -> str | None:
         draft = self.read(draft)
-        if self.trigger.is_silent(draft) or not self.judge(draft).fires:
+        if self.trigger.is_silent(draft) or not self.judge_so_far(draft).fires:
             return None
         return f"{self.trigger.name} fired"  # two words, so that no name is another reason
 
@@ -204,7 +204,7 @@ class Watch(Stop):
             self.pipeline, self.question, self.answer, thought=self.thought, ended=False
         )
 
-    def judge(self, draft: Draft) -> Verdict:
+    def judge_so_far(self, draft: Draft) -> Verdict:
         """The verdict on what was ``read`` of a draft. The same draft, longer, costs only what
         was added to it.
         """

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from dragin_lab.checks import shown, text
+from dragin_lab.checks import check_text, shown
 from dragin_lab.core.fingerprint import Node, digest
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.trigger import Trigger
@@ -184,7 +184,7 @@ def check_label(label: str, name: str) -> str:
         raise SettingError(
             f"label={label!r} is the name of another built-in method; choose another label"
         )
-    if not re.fullmatch(r"\w[\w .=+-]{0,59}", text("label", label)) or label != label.strip():
+    if not re.fullmatch(r"\w[\w .=+-]{0,59}", check_text("label", label)) or label != label.strip():
         raise SettingError(
             f"label={shown(label)} cannot name a method; use up to 60 letters, digits, spaces and ."
             " - = +"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.checks import choice, number, several, shown, text
+from dragin_lab.checks import check_text, choice, number, several, shown
 from dragin_lab.core.answers import (
     ANSWER_RULES,
     FORMS,
@@ -107,7 +107,7 @@ class PromptTemplate:
                 )
         choice("form", self.form, FORMS)
         for label in ("instruction", "preamble"):
-            text(label, getattr(self, label))
+            check_text(label, getattr(self, label))
         examples = several(
             "exemplars", self.exemplars, Exemplar, "give Exemplar(question, rationale, answer)"
         )

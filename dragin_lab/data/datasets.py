@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab import almanac
-from dragin_lab.checks import count, several, shown, text
+from dragin_lab.checks import check_text, count, several, shown
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data.benchmarks import BENCHMARKS, is_own, kind_of, read_benchmark, read_records
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
@@ -85,7 +85,7 @@ def load(
     """
     limit = None if limit is None else count("limit", limit)
     sample = None if sample is None else count("sample", sample)
-    seed, split = count("seed", seed, 0), None if split is None else text("split", split)
+    seed, split = count("seed", seed, 0), None if split is None else check_text("split", split)
     if limit is not None and sample is not None:
         raise DataError(
             f"limit={limit} and sample={sample}: give one of them, the first so many or a random"

@@ -11,7 +11,7 @@ from typing import Any
 
 from dragin_lab.catalog.by_name import method as make_method
 from dragin_lab.catalog.exchanged import merge_settings
-from dragin_lab.checks import choice, text
+from dragin_lab.checks import check_text, choice
 from dragin_lab.core.method import METHODS, Method
 from dragin_lab.errors import SettingError
 
@@ -69,7 +69,9 @@ def find_preset(
         "model", plain_name(model), tuple(dict.fromkeys(p.model for p in every if p.model != "*"))
     )
     dataset = choice(
-        "data set", text("dataset", dataset).lower(), tuple(dict.fromkeys(p.dataset for p in every))
+        "data set",
+        check_text("dataset", dataset).lower(),
+        tuple(dict.fromkeys(p.dataset for p in every)),
     )
     choice("method", method, tuple(METHODS))
     choice("source", source, SOURCES)
@@ -111,7 +113,7 @@ def plain_name(model: str) -> str:
     ``llama2-7b-chat``.
     """
     return (
-        text("model", model)
+        check_text("model", model)
         .rstrip("/")
         .rpartition("/")[2]
         .lower()

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.checks import instance
-from dragin_lab.checks import text as as_text
+from dragin_lab.checks import check_text, instance
 from dragin_lab.core.episode import Tokenizer, Write
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.trace.trace import Draft, Prompt
@@ -104,7 +103,7 @@ class Engine:
             closing = encode("a", special=True)[::-1].index(last)
         before = encode(prompt.text, special=prompt.special)
         before = before[: len(before) - closing]
-        whole = encode(prompt.text + as_text("text", text), special=prompt.special)
+        whole = encode(prompt.text + check_text("text", text), special=prompt.special)
         if whole[: len(before)] != before:
             raise ModelError(
                 f"{text[:20]!r} merges with the end of the prompt into other tokens, so it cannot"

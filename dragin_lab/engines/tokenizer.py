@@ -14,8 +14,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from dragin_lab.checks import instance
-from dragin_lab.checks import text as as_text
+from dragin_lab.checks import check_text, instance
 from dragin_lab.core.answers import THOUGHT_MARK
 from dragin_lab.core.loop import BROKEN, list_gaps
 from dragin_lab.errors import ModelError, SettingError
@@ -100,7 +99,7 @@ class HFTokenizer:
         """Ids (p,) and character spans (p, 2) int32 of a prompt for a model of that name; BOS
         stands in for no text.
         """
-        as_text(
+        check_text(
             "prompt",
             instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text,
         )

@@ -288,7 +288,7 @@ class ReferenceLoop(BaseLoop):
             # (h, n, n)
             reread = (yield Attend(tuple(step.draft.ids.tolist()))) if trigger.rereads else None
             draft = measures.cut_draft(step.draft, self.method.pipeline, self.tokenizer, reread)
-            step.words, step.decision, gap = self.judge(draft, text)
+            step.words, step.decision, gap = self.judge_draft(draft, text)
             if gap is None:
                 new = f"{text.strip()} {step.draft.raw_text.strip()}"
             else:
@@ -340,7 +340,9 @@ class ReferenceLoop(BaseLoop):
 
     # -- when, and the gap for a query (§2, §5) ----------------------------------------------------
 
-    def judge(self, draft: ReleasedDraft, text: str) -> tuple[Words, Decision, ReleasedGap | None]:
+    def judge_draft(
+        self, draft: ReleasedDraft, text: str
+    ) -> tuple[Words, Decision, ReleasedGap | None]:
         """The words and the decision on a draft after the answer ``text``, and the gap where it
         fires.
         """

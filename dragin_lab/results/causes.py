@@ -62,14 +62,14 @@ class _Need(NamedTuple):
 
 
 @dataclass
-class Judge:
+class CauseFinder:
     """Judges the answers of one data set, by what is known of its questions, by id."""
 
     labels: Mapping[str, Labelled] = field(default_factory=dict)
     titles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, dataset: str, config: Mapping[str, Any]) -> Judge:
+    def of(cls, dataset: str, config: Mapping[str, Any]) -> CauseFinder:
         """What is known of a data set by its name: Almanac's labels, or the benchmarks' gold
         titles.
         """

@@ -14,7 +14,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import TRACES, RunRecord, trace_name
 from dragin_lab.run.setup import Setup
 from dragin_lab.study.attribution import LEAST, RETRIEVALS, SURE, Attribution, is_attributed
-from dragin_lab.study.leaving_out import attribute
+from dragin_lab.study.leaving_out import attribute_trace
 from dragin_lab.trace.file import SLIM, save_trace
 from dragin_lab.warning import warn
 
@@ -32,7 +32,7 @@ def attribute_run(setup: Setup, record: RunRecord, progress: bool = False) -> No
         if not is_attributed(trace):
             path = record.folder / TRACES / trace_name(qid)
             slim = path.read_bytes().startswith(SLIM)
-            trace.attributed = attribute(
+            trace.attributed = attribute_trace(
                 setup, None, trace, sure=SURE, least=LEAST, attention=False, effect=False
             )
             save_trace(trace, path, hidden=True, slim=slim)
@@ -52,7 +52,7 @@ def attributed_rows(runs: Any, record: RunRecord, id: str) -> list[dict[str, Any
     trace = runs.kept_trace(record, id) if record.has_trace(id) else None
     if trace is None or not is_attributed(trace):
         return None
-    gold = runs.judge(record.config["dataset"]["name"]).passages_of(id, trace.question.text)
+    gold = runs.cause_finder(record.config["dataset"]["name"]).passages_of(id, trace.question.text)
     rows: list[dict[str, Any]] = json.loads(
         Attribution(trace, gold or None).retrievals.to_json(orient="records")
     )

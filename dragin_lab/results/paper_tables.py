@@ -12,7 +12,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dragin_lab.checks import choice, count, several, text
+from dragin_lab.checks import check_text, choice, count, several
 from dragin_lab.core.method import METHODS
 from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS
@@ -312,7 +312,9 @@ class _Filling:
     def _find_row(self, name: str) -> str:
         """The key of a row."""
         keys = [key for key in self.runs if key != TOKENS]
-        return choice(f"row of Table {self.number}", text("compare", name).strip().lower(), keys)
+        return choice(
+            f"row of Table {self.number}", check_text("compare", name).strip().lower(), keys
+        )
 
     def _fill(self, cell: Any, source: Source, numbers: Parts, texts: Parts) -> None:
         """Puts our value beside the paper's."""

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from dragin_lab.checks import choice, several, text
+from dragin_lab.checks import check_text, choice, several
 from dragin_lab.drawn import Drawn
 from dragin_lab.errors import RunError, SettingError, TraceFileError
-from dragin_lab.results.causes import CAUSES, Cause, Judge
+from dragin_lab.results.causes import CAUSES, Cause, CauseFinder
 from dragin_lab.results.compared import (
     Compared,
     Key,
@@ -75,7 +75,7 @@ class Runs:
         # the methods by whose answers they were chosen
         self._choosing: frozenset[str] = frozenset()
         self._compared: dict[str, Compared] = {}
-        self._judges: dict[str, Judge] = {}
+        self._finders: dict[str, CauseFinder] = {}
         self._causes: dict[tuple[Path, str], Cause | None] = {}
 
     @classmethod
@@ -88,7 +88,7 @@ class Runs:
 
     def lines(self, dataset: str, name: str) -> dict[str, Line]:
         """The lines of a method by question id; none where it has not answered the data set."""
-        at = text("dataset", dataset), text("name", name)
+        at = check_text("dataset", dataset), check_text("name", name)
         if self._chosen is None:
             return self._lines.get(at, {})
         keyed = self._keys.get(at, {}).items()
@@ -144,7 +144,9 @@ class Runs:
         """
         frame = self.outcomes.copy()
         causes = [self.cause(row.id, row.method, row.dataset) for row in frame.itertuples()]
-        labels = [self.judge(row.dataset).label(row.id, row.question) for row in frame.itertuples()]
+        labels = [
+            self.cause_finder(row.dataset).label(row.id, row.question) for row in frame.itertuples()
+        ]
         for column, parts, part in (
             ("cause", causes, "kind"),
             ("why", causes, "why"),
@@ -292,7 +294,7 @@ class Runs:
         Raises ``SettingError`` for an expression that cannot be read, and where no question is
         left.
         """
-        names = find_names(text("expression", expression))
+        names = find_names(check_text("expression", expression))
         frame = self.outcomes if names <= {*self.outcomes} else self.questions
         rows = frame[evaluate(frame, expression)]
         if rows.empty:
@@ -308,7 +310,7 @@ class Runs:
         runs._choosing = self._choosing
         if names & {*ANSWER_COLUMNS, *self.metrics}:
             runs._choosing = self._choosing.union(rows["method"])
-        runs._judges, runs._causes = self._judges, self._causes
+        runs._finders, runs._causes = self._finders, self._causes
         return runs
 
     def record(self, id: str, method: str, dataset: str | None = None) -> tuple[RunRecord, Line]:
@@ -316,8 +318,8 @@ class Runs:
         none, or several.
         """
         choice("method", method, self.names)
-        text("id", id)
-        among = self.datasets if dataset is None else [text("dataset", dataset)]
+        check_text("id", id)
+        among = self.datasets if dataset is None else [check_text("dataset", dataset)]
         answered = [(name, method) for name in among if id in self._lines.get((name, method), ())]
         if len(answered) != 1:
             what = f"was not answered by {method!r}"
@@ -360,11 +362,11 @@ class Runs:
                 warn(f"{error}: left out")
             return None
 
-    def judge(self, dataset: str) -> Judge:
-        if choice("data set", dataset, self.datasets) not in self._judges:
+    def cause_finder(self, dataset: str) -> CauseFinder:
+        if choice("data set", dataset, self.datasets) not in self._finders:
             record = next(record for (d, _), record in self._by.items() if d == dataset)
-            self._judges[dataset] = Judge.of(dataset, record.config)
-        return self._judges[dataset]
+            self._finders[dataset] = CauseFinder.of(dataset, record.config)
+        return self._finders[dataset]
 
     def cause(self, id: str, method: str, dataset: str | None = None) -> Cause | None:
         """Why an answer is wrong (``causes``); None for a right one, and without a gold answer."""
@@ -380,8 +382,8 @@ class Runs:
         failed, em = line["ended"] == "error", line["em"]
         if not failed and (em is None or em >= _RIGHT):
             return None
-        judge = self.judge(record.config["dataset"]["name"])
-        return judge.cause(line, self.kept_trace(record, id))
+        finder = self.cause_finder(record.config["dataset"]["name"])
+        return finder.cause(line, self.kept_trace(record, id))
 
     def __repr__(self) -> str:
         asked = sum(map(len, self.compared("all").asked.values()))

@@ -105,7 +105,7 @@ class Sweep:
         return str(table.to_html(index=False, float_format="{:.3f}".format)) + notes
 
 
-def sweep(
+def run_values(
     setup: Setup,
     asked: Benchmark,
     setting: str,

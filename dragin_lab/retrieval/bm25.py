@@ -22,7 +22,7 @@ import rank_bm25
 from scipy.sparse import csc_array
 from tantivy import Occur, Query
 
-from dragin_lab.checks import count, instance, text
+from dragin_lab.checks import check_text, count, instance
 from dragin_lab.checks import number as as_number
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval import analysis
@@ -54,7 +54,10 @@ class _Lexical:
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, one after another."""
         k = count("k", k)
-        return [self._search(Counter(analysis.terms(text("query", query))), k) for query in queries]
+        return [
+            self._search(Counter(analysis.terms(check_text("query", query))), k)
+            for query in queries
+        ]
 
     def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
         raise NotImplementedError

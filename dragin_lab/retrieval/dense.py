@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from dragin_lab.checks import EMBEDDED, count, shown
-from dragin_lab.checks import text as check_text
+from dragin_lab.checks import EMBEDDED, check_text, count, shown
 from dragin_lab.errors import DataError, MissingPackageError, ModelError
 from dragin_lab.files import not_saved, user_cache, write_whole
 from dragin_lab.retrieval.corpus import Corpus

@@ -18,8 +18,7 @@ from typing import Any
 
 import msgspec
 
-from dragin_lab.checks import count
-from dragin_lab.checks import text as as_text
+from dragin_lab.checks import check_text, count
 from dragin_lab.core.fingerprint import Node, describe
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Filled, convert_record
@@ -269,7 +268,7 @@ def _as_passage(result: Any, where: str) -> Passage:
     title, score = row.title or "", math.nan if row.score is None else row.score
     try:
         for name, value in (("id", str(row.id)), ("title", title), ("text", row.text)):
-            as_text(name, value)
+            check_text(name, value)
     except SettingError as error:
         raise DataError(f"{where}: {error}") from None
     made = (

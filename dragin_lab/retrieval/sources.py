@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.checks import text as check_text
+from dragin_lab.checks import check_text
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
 from dragin_lab.errors import DataError, SettingError

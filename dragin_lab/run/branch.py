@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.checks import flag, position, shown, text
+from dragin_lab.checks import check_text, flag, position, shown
 from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger, Verdict
@@ -22,7 +22,7 @@ from dragin_lab.retrieval.doors import as_passages
 from dragin_lab.run.episodes import Stream, finish_stream, kind_of, open_episode
 from dragin_lab.run.setup import Setup
 from dragin_lab.text import write_compared
-from dragin_lab.trace.frames import differences
+from dragin_lab.trace.frames import list_differing
 from dragin_lab.trace.trace import Draft, Parting, Passage, Prompt, Query, Trace
 from dragin_lab.triggers.call import Call
 
@@ -53,7 +53,7 @@ class Change:
         )
 
 
-def branch(setup: Setup, method: Method, trace: Trace, **change: Any) -> Trace:
+def answer_branch(setup: Setup, method: Method, trace: Trace, **change: Any) -> Trace:
     """``Lab.branch``; ``method`` is the trace's."""
     return finish_stream(stream_branch(setup, method, trace, watched=False, **change))
 
@@ -83,7 +83,7 @@ def stream_branch(
     then, now = (
         {k: v for k, v in one.provenance.items() if k not in FREE} for one in (trace, running.trace)
     )
-    if changes := differences(then, now):
+    if changes := list_differing(then, now):
         raise SettingError(
             f"the trace was made otherwise than this lab asks ({changes[0]}); branch it with a lab"
             " that has the model, passages and exemplars it was made with"
@@ -240,7 +240,7 @@ def _read_change(
             f"step={step}: nothing was searched for there; steps with a query: {there}"
         )
     if kind == "query":
-        if not text("query", value).strip():
+        if not check_text("query", value).strip():
             raise SettingError(f"query={value!r} is empty; give a text to search for")
         return Change(Parting(parent, "query", number, asked_step.query.text, value))
     read = tuple(as_passages(value, method.top_k, "passages=", asked_step.query.sent))
@@ -288,7 +288,7 @@ def _read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> t
     """
     if not isinstance(to, str):
         return (position("to", to, len(tokenizer), "the vocabulary", things="ids", first=0),)
-    if not text("to", to):
+    if not check_text("to", to):
         raise SettingError("to='' is empty; give the text or the id of a token")
     alternative = _find_alternative(written, token, to)
     if alternative is not None:

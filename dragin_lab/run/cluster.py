@@ -24,7 +24,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from dragin_lab.checks import count, instance, number, refuse_password, text
+from dragin_lab.checks import check_text, count, instance, number, refuse_password
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.errors import (
@@ -44,7 +44,7 @@ from dragin_lab.run.setup import (
     describe_model,
     describe_retriever,
 )
-from dragin_lab.trace.frames import differences
+from dragin_lab.trace.frames import list_differing
 from dragin_lab.trace.trace import Question
 from dragin_lab.warning import warn
 
@@ -376,7 +376,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         and passages.
         """
         expected = (self._first or report).recorded | {"library": describe_library()}
-        if unlike := differences(expected, report.recorded):
+        if unlike := list_differing(expected, report.recorded):
             raise RunError(
                 f"{report.worker} differs from the others (expected → its own):"
                 f" {'; '.join(unlike[:5])}. All machines need the same model, passages and"
@@ -419,7 +419,7 @@ def prepare_ray(
     """Check what a cluster is described by, and import ray; raises as ``Cluster``, before
     anything is started.
     """
-    refuse_password("address", text("address", address))
+    refuse_password("address", check_text("address", address))
     count("actors", 1 if actors is None else actors)
     number("gpus_per_actor", gpus_per_actor or 0)
     number("cpus_per_actor", cpus_per_actor, 0.01)

@@ -218,7 +218,7 @@ class Stream(Iterator[Event], AbstractContextManager["Stream"]):
         self.close()
 
 
-def stream(
+def open_stream(
     setup: Setup,
     question: str | Question,
     method: Method,

@@ -21,7 +21,7 @@ from dragin_lab.files import LOCK, as_path, clear_drafts, not_saved, remedy, wri
 from dragin_lab.run import rundir
 from dragin_lab.run.rundir import Line
 from dragin_lab.trace.file import save_trace
-from dragin_lab.trace.frames import differences
+from dragin_lab.trace.frames import list_differing
 from dragin_lab.trace.trace import Trace
 from dragin_lab.warning import warn
 
@@ -213,7 +213,7 @@ class RunFolder:
         before, now = (
             {key: config.get(key) for key in _CIRCUMSTANCES} for config in (there, self.config)
         )
-        if changes := differences(before, now):
+        if changes := list_differing(before, now):
             warn(
                 f"{self.folder}: this run was started otherwise ({'; '.join(changes)}); answers may"
                 " differ in what rounding decides"
@@ -248,7 +248,7 @@ class RunFolder:
         """Save a trace, as far as there is room; not that of an answer again that is not the
         recorded one.
         """
-        if changes := differences(self.done.get(line["id"], line), line):
+        if changes := list_differing(self.done.get(line["id"], line), line):
             warn(f"{line['id']}: answered otherwise than before ({changes[0]}); no trace is kept")
             return
         if not self._traces and self._room <= 0:
@@ -329,7 +329,7 @@ def _list_changes(
     for label in {**then, **later}:
         old, new = (one.get(label, "nothing") for one in (then, later))
         changes += list_changes(old, new, label)
-    changes += differences(settings, settings_now)
+    changes += list_differing(settings, settings_now)
     told = changes[:5]
     if len(changes) > len(told):
         told.append(f"and {len(changes) - len(told)} more")

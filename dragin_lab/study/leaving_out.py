@@ -19,11 +19,11 @@ import numpy as np
 from dragin_lab.core.episode import Write
 from dragin_lab.data.datasets import needed_passages
 from dragin_lab.errors import SettingError
-from dragin_lab.run.branch import FREE, branch
+from dragin_lab.run.branch import FREE, answer_branch
 from dragin_lab.run.setup import Setup
 from dragin_lab.study.attribution import passage_at
 from dragin_lab.trace.draft import Draft
-from dragin_lab.trace.frames import differences
+from dragin_lab.trace.frames import list_differing
 from dragin_lab.trace.records import Attributed, AttributedText
 from dragin_lab.trace.trace import Prompt, Step, Trace
 
@@ -147,7 +147,7 @@ def leave_out(prompt: Prompt, left_out: Iterable[tuple[int, int]]) -> Prompt:
     return replace(prompt, text=text, spans=spans, written=written)
 
 
-def attribute(
+def attribute_trace(
     setup: Setup,
     method: Any,
     trace: Trace,
@@ -174,7 +174,11 @@ def attribute(
         step.index for step in trace.steps if effect and step.query is not None and trace.scores
     ]
     effects = [
-        (i, trace.scores["f1"] - branch(setup, method, trace, step=i + 1, passages=[]).scores["f1"])
+        (
+            i,
+            trace.scores["f1"]
+            - answer_branch(setup, method, trace, step=i + 1, passages=[]).scores["f1"],
+        )
         for i in searched
     ]
     labelled = tuple(gold) or needed_passages(trace.question)
@@ -191,7 +195,7 @@ def is_recorded_by(engine: Any, trace: Trace) -> bool:
             own[name] = fact
     if not own.get("probe"):
         return False
-    return not differences({name: trace.provenance.get(name) for name in own}, own)
+    return not list_differing({name: trace.provenance.get(name) for name in own}, own)
 
 
 def _attribute_text(

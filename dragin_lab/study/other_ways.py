@@ -8,7 +8,7 @@ from typing import Any
 
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
-from dragin_lab.run.branch import branch, can_overrule
+from dragin_lab.run.branch import answer_branch, can_overrule
 from dragin_lab.run.setup import Setup
 from dragin_lab.trace.records import OtherWay, Step
 from dragin_lab.trace.trace import Trace
@@ -22,7 +22,7 @@ def find_other_ways(setup: Setup, method: Method, trace: Trace) -> tuple[OtherWa
     for step in trace.steps:
         change = choose_other(method, step)
         if change is not None:
-            other = branch(setup, method, trace, step=step.index + 1, **change)
+            other = answer_branch(setup, method, trace, step=step.index + 1, **change)
             tokens = other.counters["generated"]
             retrieves = step.query is None
             ways.append(

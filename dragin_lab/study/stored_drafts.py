@@ -168,7 +168,7 @@ class StoredDraft:
         """What is compared with θ after n tokens."""
         entry = self._scores_of(watch)[n - 1]
         if np.isnan(entry[1]):
-            entry[1] = watch.judge(watch.read(self.stored[:n])).peak
+            entry[1] = watch.judge_so_far(watch.read(self.stored[:n])).peak
         return entry[1]
 
     def closes(self, stop: Stop) -> tuple[int, str] | None:

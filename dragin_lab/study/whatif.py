@@ -304,7 +304,7 @@ class Replay:
             return Turn(
                 place, reached, "cannot be judged", _unjudged(step.words), draft=step.draft, why=why
             )
-        verdict = self._judge(method, place, step, step.draft)
+        verdict = self._judge_stored(method, place, step, step.draft)
         if isinstance(verdict, Words):
             why = (
                 f"nothing fires in the {len(step.draft)} tokens that are stored, and what the model"
@@ -338,7 +338,9 @@ class Replay:
             verdict.alike,
         )
 
-    def _judge(self, method: Method, place: int, step: Step, draft: Draft) -> _Verdict | Words:
+    def _judge_stored(
+        self, method: Method, place: int, step: Step, draft: Draft
+    ) -> _Verdict | Words:
         """The method's own judgement of a stored draft; its words alone where it ends before
         anything is decided.
         """
@@ -354,7 +356,7 @@ class Replay:
                 )
             # (w,)
             cut = replace(self._cut[place], received=step.words.attention.astype(np.float64))
-            words, decision, gap = reference.judge(cut, before)
+            words, decision, gap = reference.judge_draft(cut, before)
             alike = _where_released_alike(method, cut, decision)
             return _Verdict(draft, words, decision, gap, alike=alike)
         loop = find_loop(method)(method, self.trace, self._template, self._tokenizer, so_far=before)  # type: ignore[call-arg]

@@ -163,7 +163,7 @@ class Lines(str):
         return str(self) or "no difference"
 
 
-class _Difference(NamedTuple):
+class _Line(NamedTuple):
     text: str  # "path: a → b"
     listed: bool = True  # whether it is more than measured numbers within ``TOLERANCE``
 
@@ -177,21 +177,21 @@ def trace_diff(a: Any, b: Any) -> Lines:
     that counts them. How long things took and what a cache served is left out. Steps count from 1.
     """
 
-    lines: list[_Difference] = []
+    lines: list[_Line] = []
 
-    def compare(*names: str) -> None:
+    def add_fields(*names: str) -> None:
         for name in names:
             lines.extend(_list_differences(name, getattr(a, name), getattr(b, name)))
 
-    compare("question", "method", "provenance")
+    add_fields("question", "method", "provenance")
     for left, right in zip(a.steps, b.steps, strict=False):
         in_step = list(_list_differences(f"step {left.index + 1}", left, right))
         lines += in_step
         if any(line.listed and ".decision.reason: " not in line.text for line in in_step):
             break  # a reason quotes θ: another θ may have led to the same decision
     if len(a.steps) != len(b.steps):
-        lines.append(_Difference(f"steps: {len(a.steps)} → {len(b.steps)}"))
-    compare(
+        lines.append(_Line(f"steps: {len(a.steps)} → {len(b.steps)}"))
+    add_fields(
         "text",
         "extraction_prompt",
         "extraction",
@@ -210,12 +210,12 @@ def trace_diff(a: Any, b: Any) -> Lines:
     return Lines("\n".join(texts))
 
 
-def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+def list_differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Where two mappings of plain data differ, one line per difference: "path: a → b"."""
     return [line.text for line in _list_differences("", dict(a), dict(b))]
 
 
-def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Difference]:
+def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Line]:
     if is_dataclass(a) and type(a) is type(b):
         names = [name for name in saved_fields(a) if name not in _IGNORED]
         for name in sorted(names, key=lambda name: name not in _LEADING):
@@ -244,26 +244,24 @@ def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Difference]:
             close = a.dtype.kind == "f" and np.allclose(
                 a, b, rtol=0, atol=TOLERANCE, equal_nan=True
             )
-            yield _Difference(f"{where}: {different.sum()} of {a.size} differ", not close)
+            yield _Line(f"{where}: {different.sum()} of {a.size} differ", not close)
     elif isinstance(a, str) and isinstance(b, str) and a != b:
         first = common(a, b)
-        yield _Difference(f"{where}: {_show_around(a, first)} → {_show_around(b, first)}")
+        yield _Line(f"{where}: {_show_around(a, first)} → {_show_around(b, first)}")
     elif (
         isinstance(a, np.ndarray)
         or isinstance(b, np.ndarray)
         or not (a == b or (a != a and b != b))
     ):
-        yield _Difference(f"{where}: {shown(a)} → {shown(b)}")
+        yield _Line(f"{where}: {shown(a)} → {shown(b)}")
 
 
-def _compare_probes(where: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[_Difference]:
+def _compare_probes(where: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[_Line]:
     """Two records of one model have probes within rounding; one without a probe says nothing."""
     if a.get("probe") and b.get("probe"):
         apart = probe_distance(a["probe"], b["probe"])
         if not apart <= probe_tolerance(str(a.get("dtype", ""))):
-            yield _Difference(
-                f"{where}: the models compute other numbers, up to {apart:.3g} nats apart"
-            )
+            yield _Line(f"{where}: the models compute other numbers, up to {apart:.3g} nats apart")
 
 
 def _show_around(text: str, place: int) -> str:

@@ -10,7 +10,7 @@ from dragin_lab.trace.draft import common
 from dragin_lab.trace.trace import Draft, Step, Trace
 
 
-def written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Draft]]:
+def list_written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Draft]]:
     """Everything that steps wrote, in order: the step, "draft" or "continuation", and what it
     is.
     """
@@ -37,7 +37,7 @@ def origins(trace: Trace) -> list[KeptPart]:
     """
     parts: list[KeptPart] = []
     place = 0
-    for step, name, text in written(trace.steps):
+    for step, name, text in list_written(trace.steps):
         kept = text.text[: step.kept_end(name) or 0]
         start = place + count_spaces(trace.text[place:])
         size = common(kept.strip(), trace.text[start:])

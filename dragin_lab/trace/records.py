@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.checks import shown
-from dragin_lab.checks import text as as_text
+from dragin_lab.checks import check_text, shown
 from dragin_lab.errors import SettingError
 from dragin_lab.text import facts_html
 from dragin_lab.trace.draft import FLAGS, FLOATS, INTS, SPANS, UNSAVED, Draft
@@ -83,7 +82,7 @@ class Question:
             ("text", self.text),
             *(("gold", gold) for gold in self.golds),
         ):
-            as_text(name, value)
+            check_text(name, value)
 
 
 def fingerprint(questions: Iterable[Question]) -> str:

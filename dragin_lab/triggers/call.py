@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from dragin_lab.checks import text
+from dragin_lab.checks import check_text
 from dragin_lab.core.answers import CALL_CLOSES, CALL_OPENS, FOLLOW_UP, INTERMEDIATE, thoughts
 from dragin_lab.core.episode import Bias
 from dragin_lab.core.settings import setting
@@ -48,7 +48,7 @@ class Call(Trigger):
                     f"{label}={mark!r} of a call marks nothing; give what the model writes:"
                     " '<search>'"
                 )
-        if self.puts_in is not None and PASSAGES not in text("puts_in", self.puts_in):
+        if self.puts_in is not None and PASSAGES not in check_text("puts_in", self.puts_in):
             raise SettingError(
                 f"puts_in={self.puts_in!r} has no {PASSAGES}; write it where the passages shall"
                 " stand"

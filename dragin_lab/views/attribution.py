@@ -12,7 +12,7 @@ from markupsafe import Markup
 from dragin_lab.drawn import draws
 from dragin_lab.study.attribution import Attribution, holds_value, is_attributed, plain_title
 from dragin_lab.trace.trace import Trace
-from dragin_lab.views.facts import count, esc, num, short
+from dragin_lab.views.facts import esc, num, plural, short
 from dragin_lab.views.pages import Page, render
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def attribution_page(source: Attribution) -> Page:
         ("bounds", f"sure from p {short(record.sure)} on, a passage's from a gain of {least} on"),
     ]
     rows += [
-        ("not exact", f"in {count(len(inexact), 'text')} each passage was left out once: too many")
+        ("not exact", f"in {plural(len(inexact), 'text')} each passage was left out once: too many")
     ] * bool(inexact)
     inner = render(
         "attribution.html",

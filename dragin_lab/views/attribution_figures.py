@@ -17,7 +17,7 @@ from dragin_lab.results.runs import Runs
 from dragin_lab.study.attribution import Attribution
 from dragin_lab.views import theme
 from dragin_lab.views.attribution import COLOURS
-from dragin_lab.views.facts import clip, count, num
+from dragin_lab.views.facts import clip, num, plural
 
 if TYPE_CHECKING:
     from dragin_lab.study.attribution import Attribution
@@ -51,7 +51,7 @@ def plot_attribution(source: Attribution) -> go.Figure:
         others.discard(f"passage {number}")
     if others:
         rest = nats[sorted(others)].sum(axis=1)
-        name = f"{count(len(others), 'passage')} that gave no word"
+        name = f"{plural(len(others), 'passage')} that gave no word"
         _add_bars(figure, labels, rest, name, {"color": theme.GREY})
     more = f" (the first {WORDS} of {len(labels)} words)" if len(labels) > WORDS else ""
     ticks = {

@@ -25,7 +25,7 @@ from dragin_lab.results.runs import Runs
 from dragin_lab.text import printable
 from dragin_lab.trace.kept import arrivals, cut_off, origins
 from dragin_lab.trace.trace import Step, Trace
-from dragin_lab.views.facts import clip, count, esc
+from dragin_lab.views.facts import clip, esc, plural
 from dragin_lab.views.pages import Page, open_trace, render, styled
 
 MAX_TRACES = 16
@@ -115,7 +115,7 @@ def compare(
         sentences = read_sentences(trace)
         texts.append(sentences[:MAX_SENTENCES])
         if len(sentences) > MAX_SENTENCES:
-            left_out.append(f"{name}: {count(len(sentences) - MAX_SENTENCES, 'more sentence')}")
+            left_out.append(f"{name}: {plural(len(sentences) - MAX_SENTENCES, 'more sentence')}")
     slots = align_sentences(texts)
     columns = list(zip(names, opened, strict=True))
     said = "; ".join(left_out)

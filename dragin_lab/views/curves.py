@@ -18,7 +18,7 @@ from dragin_lab.results.curve import Curve
 from dragin_lab.results.headroom import MEANING, Headroom
 from dragin_lab.run.intervals import MEASURES
 from dragin_lab.views import theme
-from dragin_lab.views.facts import count, num, short
+from dragin_lab.views.facts import num, plural, short
 from dragin_lab.views.results import NAMES
 
 DRAWN = ("em", "f1", "retrievals")
@@ -41,7 +41,7 @@ def draw_curve(curve: Curve) -> go.Figure:
     own = float(curve.config["method"]["threshold"])
     add_theta(figure, own, table, len(drawn))
     place_axis(figure, table, len(drawn))
-    asked = count(len(curve.complete), "question")
+    asked = plural(len(curve.complete), "question")
     title = f"{curve.method} at every θ: {asked} of {curve.benchmark}; bands are 95 % intervals"
     height = 100 + 150 * len(drawn)
     return add_notes(theme.finish(figure, title, height, showlegend=False), curve)
@@ -230,7 +230,7 @@ def draw_headroom(headroom: Headroom) -> go.Figure:
     add_arrow(figure, *ends)
     figure.update_xaxes(title_text=NAMES["retrievals"], rangemode="tozero")
     figure.update_yaxes(title_text=NAMES[quality])
-    title = f"What a better choice of θ could win: {count(headroom.n, 'question')}"
+    title = f"What a better choice of θ could win: {plural(headroom.n, 'question')}"
     finished = theme.finish(figure, title, 440, legend=theme.BELOW)
     return add_lines(finished, textwrap.wrap(MEANING, 90))
 

@@ -19,7 +19,7 @@ _LOOK = {"won": (theme.TEAL, "✓"), "lost": (theme.AMBER, "✗")}
 
 
 @draws(Difference, "plot")
-def difference(found: Difference, cost: str = "retrievals") -> go.Figure:
+def draw_difference(found: Difference, cost: str = "retrievals") -> go.Figure:
     """How many questions were won and lost, above; below, for each of them, ``cost`` and answer of
     both methods.
 

@@ -23,7 +23,7 @@ from dragin_lab.trace.draft import WORD, Word, character_words
 from dragin_lab.trace.kept import sentence_end
 from dragin_lab.trace.trace import Draft, Prompt, Step, Trace
 from dragin_lab.views import theme
-from dragin_lab.views.facts import chosen_line, count, num
+from dragin_lab.views.facts import chosen_line, num, plural
 from dragin_lab.views.rows import check_trace, find_text, unit_of
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
         )
     draw_edges(rows["part"].tolist(), figure.add_vline, theme.GRID)
     left = len(query.words) - len(words)
-    about = chosen_line(query) + (f"; {count(left, 'earlier word')} left out" if left else "")
+    about = chosen_line(query) + (f"; {plural(left, 'earlier word')} left out" if left else "")
     ticks = [theme.clip_label(word, 20) for word in words]
     figure.update_xaxes(
         tickvals=rows.index, ticktext=ticks, tickangle=-60, showgrid=False, title=about
@@ -267,7 +267,7 @@ def draw_map(words: WordMap, title: str, head: int | None = None) -> go.Figure:
     if (most := max(len(words.rows), len(words.columns))) > MAX_WORDS:
         title = f"The last {MAX_WORDS} of {most} words · {title}"
     kept = words.paid[:, -MAX_WORDS:, -MAX_WORDS:]
-    maps = {f"mean of {count(len(words.heads), 'head')}": kept.mean(axis=0)}  # (r, c) each
+    maps = {f"mean of {plural(len(words.heads), 'head')}": kept.mean(axis=0)}  # (r, c) each
     maps |= {f"head {number}": paid for number, paid in zip(words.heads, kept, strict=True)}
     chosen = 0 if head is None else 1 + words.heads.index(head)
     hover_texts = [

@@ -155,8 +155,8 @@ def method_line(method: Mapping[str, Any]) -> str:
         and not isinstance(value, bool)
     ]
     top_k, length = method.get("top_k"), method.get("max_new_tokens")
-    limits = [f"{count(top_k, 'passage')} per retrieval"] if top_k is not None else []
-    limits += [f"at most {count(length, 'token')}"] if length is not None else []
+    limits = [f"{plural(top_k, 'passage')} per retrieval"] if top_k is not None else []
+    limits += [f"at most {plural(length, 'token')}"] if length is not None else []
     both = " × ".join(f"{role} {setting_text(own)}" for role, own in halves.items() if own)
     return " · ".join(
         filter(None, [f"{method.get('name', 'unnamed method')}{variant}", both, *settings, *limits])
@@ -175,12 +175,12 @@ def ended_line(trace: Trace) -> str:
     c = trace.counters
     parts = [
         how,
-        count(c["retrievals"], "retrieval"),
-        count(c["drafts"], "generation"),
-        count(c["generated"], "token"),
+        plural(c["retrievals"], "retrieval"),
+        plural(c["drafts"], "generation"),
+        plural(c["generated"], "token"),
     ]
     parts += [f"{c['discarded']:,} thrown away"] if c["discarded"] else []
-    parts += [f"{count(c['reused'], 'prompt token')} from cache"] if c["reused"] else []
+    parts += [f"{plural(c['reused'], 'prompt token')} from cache"] if c["reused"] else []
     parts += [f"{trace.seconds:.2f} s" if trace.seconds else ""]
     return " · ".join(filter(None, parts))
 
@@ -227,7 +227,7 @@ def query_pool(query: Query) -> list[tuple[str, float, bool, float]]:
 
 def chosen_line(query: Query) -> str:
     """``5 of 13 candidates chosen``."""
-    whole = count(len(query.words), "candidate")
+    whole = plural(len(query.words), "candidate")
     return (
         f"all {whole} fit, nothing was selected"
         if query.chosen.all()
@@ -268,7 +268,7 @@ def percent(p: float) -> str:
     return f"{100 * p:.0f} %" if p >= 0.0995 else f"{100 * p:.1f} %" if p >= 0.0005 else "<0.1 %"
 
 
-def count(n: int, one: str) -> str:
+def plural(n: int, one: str) -> str:
     """``3 passages``, ``1 passage``, ``1,204 passages``."""
     return f"{n:,} {one}{'' if n == 1 else 's'}"
 
@@ -278,7 +278,7 @@ def clip(text: str, limit: int) -> tuple[str, str]:
     left out).
     """
     left = len(text) - limit
-    return text[:limit], f"… {count(left, 'more character')}" if left > 0 else ""
+    return text[:limit], f"… {plural(left, 'more character')}" if left > 0 else ""
 
 
 def shorten(text: str, limit: int) -> str:

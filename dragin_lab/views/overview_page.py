@@ -18,7 +18,7 @@ from dragin_lab.trace.draft import character_words
 from dragin_lab.trace.kept import with_passages
 from dragin_lab.trace.trace import Draft, Step, Trace
 from dragin_lab.views.attribution import NO_SIGN, Sign, list_sources, overview_marks
-from dragin_lab.views.facts import count, esc, shorten
+from dragin_lab.views.facts import esc, plural, shorten
 from dragin_lab.views.pages import Page, render
 from dragin_lab.views.rows import check_trace
 from dragin_lab.views.texts import Texts
@@ -35,7 +35,7 @@ Marks = Mapping[tuple[int, str, int], str | Sign]
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenWord:
     """A word as it was written, with the space before it."""
 
     text: str
@@ -54,7 +54,7 @@ class Line:
 
     step: int | None  # position in ``Trace.steps``; None of the extraction
     before: str = ""
-    words: list[Written] = field(default_factory=list)
+    words: list[WrittenWord] = field(default_factory=list)
     asked: str = ""
     found: str = ""
 
@@ -102,13 +102,13 @@ def find_lines(texts: Texts, marks: Marks) -> list[Line]:
         lines += [
             Line(
                 None,
-                words=[Written(f"So the answer is {trace.extraction.text.strip()}", True)],
+                words=[WrittenWord(f"So the answer is {trace.extraction.text.strip()}", True)],
             )
         ]
     return [line for line in lines if line.words or line.asked]
 
 
-def place_word(lines: list[Line], step: int, word: Written) -> None:
+def place_word(lines: list[Line], step: int, word: WrittenWord) -> None:
     """Put a word at its place: behind the last one, or under what was thrown away last."""
     line = lines[-1]
     gone = bool(line.words) and not line.words[-1].kept
@@ -149,7 +149,9 @@ def ask(lines: list[Line], step: Step) -> bool:
     return False
 
 
-def read_words(texts: Texts, step: Step, name: str, text: Draft, marks: Marks) -> Iterator[Written]:
+def read_words(
+    texts: Texts, step: Step, name: str, text: Draft, marks: Marks
+) -> Iterator[WrittenWord]:
     """The words of a text whole, each with the colour of its tokens, whether it was kept, fired,
     and its mark.
     """
@@ -170,7 +172,7 @@ def read_words(texts: Texts, step: Step, name: str, text: Draft, marks: Marks) -
         given = next(filter(None, signs), "")
         mark = given if isinstance(given, Sign) else Sign(str(given))
         if not columns:
-            yield Written(shown, kept, mark=mark)
+            yield WrittenWord(shown, kept, mark=mark)
             continue
         best = max(tokens, key=columns["level"].__getitem__)
         hit = any(columns["opens"][at] for at in tokens)
@@ -178,7 +180,7 @@ def read_words(texts: Texts, step: Step, name: str, text: Draft, marks: Marks) -
             (line for line in columns["about"][best].splitlines()[2:3] if line.startswith("word")),
             "",
         )
-        yield Written(shown, kept, columns["level"][best], hit, about, mark)
+        yield WrittenWord(shown, kept, columns["level"][best], hit, about, mark)
 
 
 def draw_lines(texts: Texts, lines: list[Line]) -> str:
@@ -201,11 +203,11 @@ def draw_fold(trace: Trace, first: list[Line], last: list[Line]) -> str:
     steps = [step for step in trace.steps if low < step.index < high]
     tokens = sum(len(text) for step in steps for _, text, _ in step.texts)
     gone = (
-        f"{sum(step.discarded_tokens for step in steps):,} of {count(tokens, 'token')} thrown away"
+        f"{sum(step.discarded_tokens for step in steps):,} of {plural(tokens, 'token')} thrown away"
     )
-    retrievals = count(sum(step.query is not None for step in steps), "retrieval")
+    retrievals = plural(sum(step.query is not None for step in steps), "retrieval")
     return (
-        f'<div class="fold">⋯ {count(len(steps), "step")} more: {retrievals}, {gone}</div>'
+        f'<div class="fold">⋯ {plural(len(steps), "step")} more: {retrievals}, {gone}</div>'
         if steps
         else ""
     )
@@ -228,18 +230,18 @@ def draw_line(line: Line) -> str:
     return f'<div class="ln txt" dir="auto">{ghost}{"".join(out)}</div>'
 
 
-def fold_words(words: list[Written], most: int, *, both: bool) -> Iterator[str]:
+def fold_words(words: list[WrittenWord], most: int, *, both: bool) -> Iterator[str]:
     """Words as HTML; of too many the first ones, and of what was kept the last ones too."""
     left = len(words) - most
     if left <= 3:
         yield from map(draw_word, words)
         return
     head = most // 2 if both else most
-    fold = f'<span class="fold"> … {count(left, "more word")}{" … " * both}</span>'
+    fold = f'<span class="fold"> … {plural(left, "more word")}{" … " * both}</span>'
     yield from chain(map(draw_word, words[:head]), [fold], map(draw_word, words[head + left :]))
 
 
-def draw_word(word: Written) -> str:
+def draw_word(word: WrittenWord) -> str:
     """A word as HTML: its colour, ◆ where it fired, and what stands on it."""
     lead = word.text[: len(word.text) - len(word.text.lstrip())]
     shown, gem = (

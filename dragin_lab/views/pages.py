@@ -21,7 +21,7 @@ from dragin_lab.results.table import Table
 from dragin_lab.text import printable
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import facts
-from dragin_lab.views.facts import clip, clip_html, count, esc, num, short
+from dragin_lab.views.facts import clip, clip_html, esc, num, plural, short
 from dragin_lab.views.plain import page_text
 
 
@@ -59,7 +59,9 @@ def load_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.globals |= {tool.__name__: tool for tool in (clip, clip_html, count, num, short, zip)}
+    templates.globals |= {
+        tool.__name__: tool for tool in (clip, clip_html, num, plural, short, zip)
+    }
     return templates
 
 

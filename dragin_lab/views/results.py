@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from dragin_lab.checks import flag, several, text
+from dragin_lab.checks import check_text, flag, several
 from dragin_lab.core.settings import title_setting
 from dragin_lab.data import paper as published
 from dragin_lab.drawn import draws
@@ -21,7 +21,7 @@ from dragin_lab.run.intervals import summary
 from dragin_lab.run.sweeps import on_a_scale
 from dragin_lab.study.whatif import Outcome
 from dragin_lab.views import theme
-from dragin_lab.views.facts import count, num
+from dragin_lab.views.facts import num, plural
 
 #: How measures are called.
 NAMES = {
@@ -78,7 +78,7 @@ def sweep(
             figure.update_xaxes(**place_ticks(rows["value"].tolist(), scaled), row=row, col=col)
         figure.update_xaxes(title_text=setting, row=len(measures), col=col)
     figure.update_yaxes(rangemode="tozero")
-    n = f" ({count(int(ours['n'].max()), 'question')})" if "n" in ours and len(ours) else ""
+    n = f" ({plural(int(ours['n'].max()), 'question')})" if "n" in ours and len(ours) else ""
     title = (
         f"Quality and retrievals against {setting}{n}; bands are 95 % intervals"
         if len(ours)
@@ -280,7 +280,7 @@ def check_table(table: Any, needed: Sequence[str]) -> pd.DataFrame:
         raise SettingError(
             f"a figure of results takes a table (pandas.DataFrame), not {type(rows).__name__}"
         )
-    missing = [name for name in needed if text("column", name) not in rows]
+    missing = [name for name in needed if check_text("column", name) not in rows]
     if missing and len(rows):
         columns = ", ".join(map(str, rows.columns)) or "none"
         raise SettingError(f"the table lacks the column {missing[0]!r}; it has {columns}")
@@ -348,7 +348,7 @@ def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -
             figure.add_scatter(x=rows["value"], y=rows[name], **points, **shared)
     figure.update_xaxes(title_text="θ", row=len(names), col=1)
     figure.update_yaxes(rangemode="tozero")
-    title = f"{count(n, 'trace')} at every θ, as far as the stored texts tell"
+    title = f"{plural(n, 'trace')} at every θ, as far as the stored texts tell"
     return theme.finish(figure, title, 100 + 150 * len(names), legend=theme.BELOW)
 
 

@@ -208,7 +208,7 @@ def _describe_tokens(
             ]
             if np.isfinite(row["compared"]):
                 facts.append(
-                    f"{'score' if unit == 'word' else unit} {compare(row['compared'], theta)}"
+                    f"{'score' if unit == 'word' else unit} {write_score(row['compared'], theta)}"
                 )
         lines.append("   ".join([*facts, *(flag for name, flag in flags.items() if row[name])]))
         alternatives = [
@@ -219,7 +219,7 @@ def _describe_tokens(
         yield "\n".join(filter(None, lines))
 
 
-def compare(score: float, theta: float) -> str:
+def write_score(score: float, theta: float) -> str:
     """``0.446 > θ 0.3``; the score alone where there is no θ."""
     if not (math.isfinite(score) and math.isfinite(theta)):
         return short(score) if not math.isnan(score) else "not scored"

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.trace.kept import written
+from dragin_lab.trace.kept import list_written
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views.rows import (
-    compare,
     measure_of,
     threshold_of,
     token_rows,
     unit_of,
+    write_score,
 )
 
 LEVELS, BELOW = 9, 5  # levels of colour, and how many of them lie at or below θ
@@ -33,7 +33,7 @@ class Texts:
     def __init__(self, trace: Trace) -> None:
         self.trace, self.rows, self.left_out = trace, dict[tuple[int, str], Any](), 0
         room = self.most
-        for step, name, text in written(trace.steps):
+        for step, name, text in list_written(trace.steps):
             if len(text) <= room:
                 self.rows[step.index, name] = token_rows(trace, step, name, text)
                 room -= len(text)
@@ -138,7 +138,7 @@ def read_pieces(texts: Texts, step: Step, part: str) -> Iterator[tuple[str, str,
             name = unit if unit == "draft" else f"{unit} {cell['sentence'] + 1}"
             yield (
                 "]",
-                "" if unit == "word" else f"{name}: {compare(cell['compared'], texts.theta)}",
+                "" if unit == "word" else f"{name}: {write_score(cell['compared'], texts.theta)}",
                 cell,
             )
         place = max(place, cell["stop"])

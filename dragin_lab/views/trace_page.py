@@ -13,8 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dragin_lab.checks import count as as_count
-from dragin_lab.checks import flag, instance
+from dragin_lab.checks import count, flag, instance
 from dragin_lab.core.settings import title_setting
 from dragin_lab.drawn import draws
 from dragin_lab.study.whatif import Outcome
@@ -22,7 +21,7 @@ from dragin_lab.trace.kept import with_passages
 from dragin_lab.trace.trace import Prompt, Step, Trace, Words
 from dragin_lab.views import facts
 from dragin_lab.views.attribution import list_sources, overview_marks
-from dragin_lab.views.facts import clip, clip_html, count, esc, num, shorten
+from dragin_lab.views.facts import clip, clip_html, esc, num, plural, shorten
 from dragin_lab.views.overview_page import draw_lines, find_lines
 from dragin_lab.views.pages import Page, open_trace, render
 from dragin_lab.views.plain import page_text
@@ -48,7 +47,7 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
 
     Hits stand in ⟦ ⟧, thrown-away text in ~[ ]~, both also without ``color`` (ANSI).
     """
-    width = max(as_count("width", width), 40)
+    width = max(count("width", width), 40)
     html = trace_card(Texts(check_trace(trace)))
     return page_text(html, width=width, color=flag("color", color))
 
@@ -138,7 +137,7 @@ def prompt_parts(seen: dict[str, int], prompt: Prompt, number: int) -> Iterator[
             yield "(template)", clip(prompt.text[place:start], 6000)[0]
         text = prompt.text[max(start, place) : stop]
         if name == "exemplars" and text in seen:
-            yield name, f"the same {count(len(text), 'character')} as in step {seen[text]}"
+            yield name, f"the same {plural(len(text), 'character')} as in step {seen[text]}"
         elif text:
             seen[text] = number
             yield name, "".join(clip(text, 6000))
@@ -217,7 +216,7 @@ def summary_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     before = sum(one.trace.retrievals_count for one in outcomes)
     least = "" if whole == len(outcomes) else "at least "
     since = outcomes[0].since
-    known = f"{whole} of {count(len(outcomes), 'trace')} to its end"
+    known = f"{whole} of {plural(len(outcomes), 'trace')} to its end"
     if len(outcomes) == 1:
         known = "to its end" if since is None else f"to step {since + 1}"
     rows = [

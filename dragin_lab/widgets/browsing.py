@@ -17,7 +17,7 @@ from dragin_lab.results.runs import Runs
 from dragin_lab.run.rundir import GIVE, stamp_runs
 from dragin_lab.run.setup import MakesSetups
 from dragin_lab.views.comparing import COLUMNS, describe_answers, question_table
-from dragin_lab.views.facts import count
+from dragin_lab.views.facts import plural
 from dragin_lab.views.pages import show_part
 from dragin_lab.widgets.control import Control, button, row
 from dragin_lab.widgets.exploring import explore
@@ -128,7 +128,7 @@ class Browser(Control):
         self.table.value = chosen if chosen in keys else None
         self.listing = False
         more = f", the first {ROWS} are listed" if len(rows) > ROWS else ""
-        self.found.value = f"{len(rows):,} of {count(len(self.rows), 'answer')}{more}"
+        self.found.value = f"{len(rows):,} of {plural(len(self.rows), 'answer')}{more}"
 
     def list_shown(self) -> list[tuple[str, str, str]]:
         """Data set, id and method of what is shown: the chosen answer, and another method's to

@@ -19,9 +19,9 @@ from dragin_lab.checks import instance
 from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.errors import SettingError
 from dragin_lab.run.branch import stream_branch
-from dragin_lab.run.episodes import TokenWritten, stream
+from dragin_lab.run.episodes import TokenWritten, open_stream
 from dragin_lab.run.setup import MakesSetups
-from dragin_lab.trace.kept import written
+from dragin_lab.trace.kept import list_written
 from dragin_lab.trace.trace import Branches, Question, Trace
 from dragin_lab.views.comparing import compare
 from dragin_lab.views.facts import ended_line, esc, percent, shorten
@@ -113,7 +113,7 @@ class Explorer(Control):
         parent.
         """
         trace, parent = self.trace, self.tree.parent(self.which.value)
-        texts = [(step.index + 1, name) for step, name, _ in written(trace.steps)]
+        texts = [(step.index + 1, name) for step, name, _ in list_written(trace.steps)]
         self.opening = True
         self.texts.options = [(f"step {step}, {name}", (step, name)) for step, name in texts]
         steps = {step.index + 1 for step in trace.steps if step.query is not None}
@@ -303,7 +303,7 @@ class AskLive(Control):
         asked = self.given if text == self.given.text else text
         self.done, self.under_way, self.shown_at = "", list[str](), 0.0
         self.trace = self.run(
-            lambda: stream(self.lab.setup(method), asked, method), self.end, self.show_event
+            lambda: open_stream(self.lab.setup(method), asked, method), self.end, self.show_event
         )
 
     def show_event(self, event: Any, trace: Trace) -> None:

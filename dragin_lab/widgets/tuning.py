@@ -19,13 +19,13 @@ from dragin_lab.errors import SettingError
 from dragin_lab.results.curve import MOST, Curve, begin_curve
 from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.cache import Cache
-from dragin_lab.run.episodes import stream
+from dragin_lab.run.episodes import open_stream
 from dragin_lab.run.setup import MakesSetups
 from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.curves import draw_curve
-from dragin_lab.views.facts import count, esc, short, shorten
+from dragin_lab.views.facts import esc, plural, short, shorten
 from dragin_lab.views.pages import open_trace, styled
 from dragin_lab.views.results import draw_board
 from dragin_lab.views.rows import draw_tokens, judged_rows
@@ -237,7 +237,7 @@ class Board(Control):
                 )
 
         self.run(
-            lambda: stream(lab.setup(method), replay.trace.question, method),
+            lambda: open_stream(lab.setup(method), replay.trace.question, method),
             show,
             says="The model answers …",
         )
@@ -361,10 +361,10 @@ def list_changes(outcomes: Sequence[Outcome], theta: float, rows: dict[int, str]
         if id(one.turns) not in rows:
             rows[id(one.turns)] = part_row(one)
     same = (
-        f"{len(outcomes) - len(parted)} of {count(len(outcomes), 'trace')} stay as they are,"
+        f"{len(outcomes) - len(parted)} of {plural(len(outcomes), 'trace')} stay as they are,"
         f" {len(parted)} part here"
     )
-    left = f"<p>… {count(len(parted) - SHOWN, 'more trace')}</p>" if len(parted) > SHOWN else ""
+    left = f"<p>… {plural(len(parted) - SHOWN, 'more trace')}</p>" if len(parted) > SHOWN else ""
     head = (
         "<thead><tr><th>question</th><th>the draft where it parts</th><th>asks"
         " now</th><th>answer</th></tr></thead>"

@@ -89,7 +89,7 @@ def test_judging_on_is_judging_the_whole(
     watch = Watch(trigger, pipeline, resumed)
     for n in range(1, len(draft) + 1):
         whole = trigger.judge(watch.read(draft[:n]), resumed=resumed)
-        grown = watch.judge(watch.read(draft[:n]))
+        grown = watch.judge_so_far(watch.read(draft[:n]))
         for name in ("score", "highest", "judged", "hit"):
             assert (getattr(whole, name) == getattr(grown, name)).all(), (name, n)
         assert whole.draft.word_list == grown.draft.word_list
@@ -111,7 +111,7 @@ def test_a_draft_goes_on_from_its_own_beginning_alone() -> None:
         return draft.read_by(load_pipeline(), ended=False)
 
     watch = Watch(dl.method("dragin", threshold=0.0).trigger, load_pipeline())
-    watch.judge(read("It is by Bo Ek. He went on to Li and"))
-    other = watch.judge(read("No. It was made by another. She says it is so")).draft
+    watch.judge_so_far(read("It is by Bo Ek. He went on to Li and"))
+    other = watch.judge_so_far(read("No. It was made by another. She says it is so")).draft
     assert other.words[:2] == ("No.", "It")
     assert other.sentences[0] == (0, 3)

@@ -317,7 +317,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Sweep.plot", swept.plot, {"paper": False}),
         Entry("Runs.plot", runs.plot, {"cost": "retrievals", "quality": "f1"}),
         Entry("Runs.lines", runs.lines, {"dataset": "questions", "name": "wo-rag"}),
-        Entry("Runs.judge", runs.judge, {"dataset": "questions"}),
+        Entry("Runs.cause_finder", runs.cause_finder, {"dataset": "questions"}),
         Entry("Runs.record", runs.record, {"id": "1", "method": "wo-rag", "dataset": None}),
         Entry("Runs.cause", runs.cause, {"id": "1", "method": "wo-rag", "dataset": None}),
         Entry("Replay", dl.Replay, {"trace": trace, "tokenizer": lm.tokenizer}),

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dragin_lab as dl
-from dragin_lab.trace.kept import written
+from dragin_lab.trace.kept import list_written
 
 
 def unchanged(trace: dl.Trace, flips: bool) -> list[dict[str, Any]]:
     """Every change of a trace to what it has: tokens, queries, their passages, decisions."""
     changes: list[dict[str, Any]] = [
         {"step": step.index + 1, "source": source, "token": token + 1, "to": int(text.ids[token])}
-        for step, source, text in written(trace.steps)
+        for step, source, text in list_written(trace.steps)
         for token in range(len(text))
     ]
     if trace.extraction is not None:

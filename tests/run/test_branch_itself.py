@@ -17,7 +17,7 @@ from dragin_lab.data.datasets import demo_questions
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.trace.file import load_trace, save_trace
-from dragin_lab.trace.kept import written
+from dragin_lab.trace.kept import list_written
 from dragin_lab.trace.trace import Trace
 
 #: "entity-rag" needs a pipeline that finds entities. One of each loop is quick: on drawn models it
@@ -46,7 +46,8 @@ def unchanged(trace: Trace, *, decisions: bool = True) -> list[dict[str, Any]]:
     passages, decisions.
     """
     texts = [
-        (step.index, source, text, len(text) // 2) for step, source, text in written(trace.steps)
+        (step.index, source, text, len(text) // 2)
+        for step, source, text in list_written(trace.steps)
     ]
     tokens = [
         {"step": i + 1, "source": name, "token": t + 1, "to": int(text.ids[t])}

@@ -11,7 +11,7 @@ from factories import make_episode
 
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.results.causes import CAUSES, Cause, Judge
+from dragin_lab.results.causes import CAUSES, Cause, CauseFinder
 from dragin_lab.trace.records import Attributed, AttributedText
 from dragin_lab.trace.trace import Passage, Trace
 
@@ -81,8 +81,8 @@ def line(trace: Trace, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def judged(trace: Trace, judge: Judge | None = None, **changes: Any) -> Cause:
-    cause = (judge or Judge({"q": LABELS})).cause(line(trace, **changes), trace)
+def judged(trace: Trace, finder: CauseFinder | None = None, **changes: Any) -> Cause:
+    cause = (finder or CauseFinder({"q": LABELS})).cause(line(trace, **changes), trace)
     assert cause is not None
     return cause
 
@@ -109,17 +109,17 @@ def test_what_labels_say_was_needed_is_looked_for_among_what_was_found(
     trace = episode(*written, answer="Maud Sorrel")
     assert judged(trace).kind == kind
     assert says in judged(trace).why
-    assert Judge({"q": LABELS}).cause(line(trace)) == judged(trace), "a line has the ids"
+    assert CauseFinder({"q": LABELS}).cause(line(trace)) == judged(trace), "a line has the ids"
 
 
 def test_a_passage_of_what_the_model_was_taught_is_not_needed() -> None:
     film, mother = LABELS.facts
     known = replace(LABELS, facts=(replace(film, label="known"), mother))
     trace = episode(FIRST, (WRONG, (OTTO,)), answer="Maud Sorrel")
-    assert judged(trace, Judge({"q": known})).kind == "found"
+    assert judged(trace, CauseFinder({"q": known})).kind == "found"
     assert judged(trace).kind == "not found"
     taught = replace(LABELS, facts=(replace(film, label="known"),))
-    assert judged(trace, Judge({"q": taught})).why == f"{ABOUT}; needed and found: 0 passages"
+    assert judged(trace, CauseFinder({"q": taught})).why == f"{ABOUT}; needed and found: 0 passages"
 
 
 def test_what_the_line_alone_tells() -> None:
@@ -135,9 +135,9 @@ def test_what_the_line_alone_tells() -> None:
         ({}, "found: "),
     ):
         assert str(judged(trace, **changes)).startswith(cause)
-        assert str(Judge({"q": LABELS}).cause(line(trace, **changes))).startswith(cause)
+        assert str(CauseFinder({"q": LABELS}).cause(line(trace, **changes))).startswith(cause)
     assert judged(trace, readable=False, ended="length").why.endswith("after 64 tokens")
-    titles = Judge(titles={"q": ("Otto Fenn",)})
+    titles = CauseFinder(titles={"q": ("Otto Fenn",)})
     assert titles.cause(line(trace)) is None, "a line has no titles"
     another = line(trace, text=f"{trace.text} Or so.")
     assert titles.cause(another, trace) is None, "the trace is of another answer"
@@ -161,32 +161,32 @@ MILL = Passage("9", "A&W \u201cMill\u201d", "A mill.")
 def test_gold_titles_or_the_gold_answer_alone_where_no_facts_are_labelled(
     titles: tuple[str, ...], text: str, found: Passages, kind: str
 ) -> None:
-    judge = Judge(titles={"q": titles} if titles else {})
+    finder = CauseFinder(titles={"q": titles} if titles else {})
     trace = episode((text, found), answer="Maud Sorrel")
     for one in (trace, replace(trace, provenance={"retriever": None})):  # that of wo-rag
-        assert judged(one, judge).kind == kind
-    closed = Judge().cause(line(trace, gold=["yes"]), trace)
+        assert judged(one, finder).kind == kind
+    closed = CauseFinder().cause(line(trace, gold=["yes"]), trace)
     assert closed is None if found else str(closed).startswith("never retrieved")
 
 
 def test_labels_of_another_edition_are_not_taken() -> None:
     (known,) = almanac.labels("hotpotqa", limit=1)
-    judge = Judge.of("almanac/hotpotqa", {"dataset": {}})
-    assert judge.label(known.id, known.question) == known
-    assert judge.label(known.id, "Who made it?") is None
+    finder = CauseFinder.of("almanac/hotpotqa", {"dataset": {}})
+    assert finder.label(known.id, known.question) == known
+    assert finder.label(known.id, "Who made it?") is None
 
 
 @pytest.mark.parametrize(
-    "judge", [Judge({"q": LABELS}), Judge(titles={"q": ("Otto Fenn",)}), Judge()]
+    "finder", [CauseFinder({"q": LABELS}), CauseFinder(titles={"q": ("Otto Fenn",)}), CauseFinder()]
 )
 @pytest.mark.parametrize("last", [None, (), (OTHER,), (OTTO,)])
 @pytest.mark.parametrize("middle", [None, (), (OTHER,), (OTTO,)])
 @pytest.mark.parametrize("first", [None, (), (FILM,), (OTTO,)])
 def test_no_cause_contradicts_the_count_of_retrievals(
-    judge: Judge, first: Passages, middle: Passages, last: Passages
+    finder: CauseFinder, first: Passages, middle: Passages, last: Passages
 ) -> None:
     trace = episode((RIGHT, first), (WRONG, middle), (" It is so.", last), answer="Maud Sorrel")
-    kind = judged(trace, judge).kind
+    kind = judged(trace, finder).kind
     assert (kind == "never retrieved") == (trace.retrievals_count == 0)
     assert kind in CAUSES
 
@@ -210,13 +210,13 @@ def attributed(trace: Trace, passage: int) -> Trace:
 
 
 @pytest.mark.parametrize(
-    "judge", [Judge({"q": LABELS}), Judge(titles={"q": ("Otto Fenn",)}), Judge()]
+    "finder", [CauseFinder({"q": LABELS}), CauseFinder(titles={"q": ("Otto Fenn",)}), CauseFinder()]
 )
-def test_an_attributed_trace_says_whether_what_was_needed_was_used(judge: Judge) -> None:
+def test_an_attributed_trace_says_whether_what_was_needed_was_used(finder: CauseFinder) -> None:
     says = []
     for passage in (0, 1, 2):
         trace = episode((RIGHT, (FILM,)), (WRONG, (OTTO, OTHER)), answer="Maud Sorrel")
-        assert "used" not in judged(trace, judge).why
-        why = judged(attributed(trace, passage), judge).why
+        assert "used" not in judged(trace, finder).why
+        why = judged(attributed(trace, passage), finder).why
         says.append(why.rpartition(", ")[2])
     assert says == ["not used", "used", "not used"]
