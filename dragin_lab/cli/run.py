@@ -32,16 +32,22 @@ DEMO_BATCH = 20
 DEMO_TOKENS, DEMO_TOP_N = 96, 5
 
 
-@click.command(short_help="Run methods over benchmarks, and print the table.")
-@shared.method_options
-@shared.option(
+_preset_option = shared.option(
     "Method",
     "--preset",
     "Published settings where no option says otherwise: paper, released (the released"
     " configurations) or flare. For another model than --model: MODEL:SOURCE.",
 )
+_output_option = click.option(
+    "--output", default="runs/bench", panel="Run", help="Folder of the run directories."
+)
+
+
+@click.command(short_help="Run methods over benchmarks, and print the table.")
+@shared.method_options
+@_preset_option
 @shared.benchmark_options
-@click.option("--output", default="runs/bench", panel="Run", help="Folder of the run directories.")
+@_output_option
 def run(preset: str | None, **options: Any) -> None:
     """Run methods over benchmarks, each combination of settings in a folder of its own below
     --output. Several methods or values of a setting stand between commas.
@@ -50,7 +56,6 @@ def run(preset: str | None, **options: Any) -> None:
     with a table of exact match, F1, retrievals and tokens per question, with 95 % intervals. Ctrl-C
     keeps all finished questions.
     """
-
     shared.check_parts(options)
     wanted: dict[Benchmark, Sequence[Method]] = {}
     for asked in open_benchmarks(options):

@@ -86,12 +86,14 @@ def read_questions(
     golds = _find_golds(rows, chosen)
     _name_unread(rows[0], golds, chosen)
     questions = check_ids((placed.place, _read_question(placed, chosen, golds)) for placed in rows)
-    without = [row for row, question in zip(rows, questions, strict=True) if not question.golds]
-    marked = [row for row in without if _is_marked(row)]
-    unscored = [row for row in without if row not in marked] if marked else without
+    marked: list[Placed] = []
+    unscored: list[Placed] = []
+    for row, question in zip(rows, questions, strict=True):
+        if not question.golds:
+            (marked if _is_marked(row) else unscored).append(row)
     if marked:
-        told = f"{len(marked)} of {len(rows)} are marked as unanswerable ({' or '.join(FLAGS)})"
-        warn(f"{told}, {marked[0].place} first, so they are asked and not scored")
+        share = f"{len(marked)} of {len(rows)} are marked as unanswerable ({' or '.join(FLAGS)})"
+        warn(f"{share}, {marked[0].place} first, so they are asked and not scored")
     if len(unscored) == len(rows):
         remedy = f"so none is scored; {tabular.list_fields(rows[-1])}, as in fields='answer=COLUMN'"
         warn(f"no question has an answer, {remedy}")
@@ -119,8 +121,8 @@ def _find_golds(rows: Sequence[Placed], fields: Mapping[str, str]) -> Sequence[s
         named.append("output")
     others = [name for name in ANSWERS if name in columns]
     if named and others:
-        told = f"the golds are read from {' and '.join(named)}, not from {' and '.join(others)}"
-        warn(f"{told}, which a model may have answered; where that is wrong, say answer=COLUMN")
+        choice = f"the golds are read from {' and '.join(named)}, not from {' and '.join(others)}"
+        warn(f"{choice}, which a model may have answered; where that is wrong, say answer=COLUMN")
     return named or others
 
 
@@ -131,10 +133,9 @@ def _name_unread(first: Placed, golds: Sequence[str], fields: Mapping[str, str])
     read = {*golds, *FIELDS["aliases"], *fields.values()}
     unread = [name for name in map(str, first.record) if _ALIASES.search(name) and name not in read]
     if unread:
-        told = f"{first.place}: {' and '.join(unread)} may hold aliases of the answers"
-        warn(
-            f"{told}, and no column of that name is read; say which does, as in aliases={unread[0]}"
-        )
+        columns = f"{first.place}: {' and '.join(unread)} may hold aliases of the answers"
+        remedy = f"say which does, as in aliases={unread[0]}"
+        warn(f"{columns}, and no column of that name is read; {remedy}")
 
 
 def check_ids(placed: Iterable[tuple[str, Question]]) -> list[Question]:
@@ -162,21 +163,21 @@ def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[
     text = tabular.text_of(placed, "question", values["question"])
     id = str(placed.number) if values["id"] is None else tabular.id_of(placed, values["id"])
     separator, golds = fields.get("separator"), tuple[str, ...]()
-    found = {name: tabular.pick_value(placed, "answer", (name,), {}) for name in columns}
-    if "answer" in fields and found[fields["answer"]] is None:
+    answers = {name: tabular.pick_value(placed, "answer", (name,), {}) for name in columns}
+    if "answer" in fields and answers[fields["answer"]] is None:
         raise DataError(
             f"{placed.place}: has no answer; {tabular.list_fields(placed)}, as in"
             " fields='answer=COLUMN'"
         )
-    held = (
-        {}
-        if _is_marked(placed)
-        else {name: value for name, value in found.items() if value is not None}
-    )
-    if of := {name: _read_golds(placed, value, separator) for name, value in held.items()}:
-        golds = max(of.values(), key=len)
-        if any(not {*texts} <= {*golds} for texts in of.values()):
-            both = " and ".join(map(repr, of))
+    golds_in: dict[str, tuple[str, ...]] = {}
+    if not _is_marked(placed):
+        for name, value in answers.items():
+            if value is not None:
+                golds_in[name] = _read_golds(placed, value, separator)
+    if golds_in:
+        golds = max(golds_in.values(), key=len)
+        if any(not {*texts} <= {*golds} for texts in golds_in.values()):
+            both = " and ".join(map(repr, golds_in))
             raise DataError(
                 f"{placed.place}: has both {both}, which differ; say which has the golds with"
                 " fields='answer=COLUMN'"
@@ -230,10 +231,10 @@ def _read_golds(
     """The texts of an answer, each once; none for SQuAD 2's and KILT's ways to say so."""
     if isinstance(value, str):
         value = value.split(separator) if separator else _parse_text(value)
-    golds = dict.fromkeys(_gold_text(placed, one).strip() for one in _golds_in(placed, value))
+    golds = dict.fromkeys(_gold_text(placed, gold).strip() for gold in _golds_in(placed, value))
     golds.pop("", None)
     forms = value if isinstance(value, list | tuple) else [value]
-    if len(golds) < least and not any(isinstance(one, Mapping) for one in forms):
+    if len(golds) < least and not any(isinstance(form, Mapping) for form in forms):
         raise DataError(
             f"{placed.place}: the answer is empty; give at least one text that counts as right"
         )
@@ -245,12 +246,12 @@ def _golds_in(placed: Placed, value: Any) -> Iterator[Any]:
     if getattr(value, "ndim", 0):  # an array, which pandas makes of lists in parquet
         value = value.tolist()
     if isinstance(value, list | tuple):
-        for one in value:
-            yield from _golds_in(placed, one)
+        for item in value:
+            yield from _golds_in(placed, item)
     elif isinstance(value, Mapping):
-        of = {str(key).lower(): one for key, one in value.items()}
-        names = next((names for names in GOLDS_IN if names[0] in of), None)
-        if names is None and not of.keys() <= {"provenance", "meta"}:  # of KILT
+        parts = {str(key).lower(): part for key, part in value.items()}
+        names = next((names for names in GOLDS_IN if names[0] in parts), None)
+        if names is None and not parts.keys() <= {"provenance", "meta"}:  # of KILT
             fields = ", ".join(map(str, value))[:80]
             remedy = (
                 "give a text, a list of texts, or TriviaQA's value and aliases, SQuAD's text,"
@@ -260,8 +261,8 @@ def _golds_in(placed: Placed, value: Any) -> Iterator[Any]:
                 f"{placed.place}: the answer is a mapping with the fields {fields}; {remedy}"
             )
         for name in names or ():
-            if of.get(name) not in (None, UNTOLD):
-                yield from _golds_in(placed, of[name])
+            if parts.get(name) not in (None, UNTOLD):
+                yield from _golds_in(placed, parts[name])
     else:
         yield value
 
@@ -271,12 +272,16 @@ def _gold_text(placed: Placed, value: Any) -> str:
     pandas makes of 3.
     """
     if isinstance(value, bool | np.bool_):
-        return ("no", "yes")[bool(value)]
+        return "yes" if value else "no"
     if isinstance(value, float | np.floating) and math.isfinite(value):
-        return str(int(value) if value == int(value) else value)
+        whole = int(value)
+        return str(whole if value == whole else value)
     if isinstance(value, date | np.datetime64):
-        return str(value).removesuffix(" 00:00:00").partition("T00:00:00")[0]
-    return str(value) if isinstance(value, Decimal) else tabular.text_of(placed, "answer", value)
+        day = str(value).removesuffix(" 00:00:00")
+        return day.partition("T00:00:00")[0]  # numpy writes fractions after it
+    if isinstance(value, Decimal):
+        return str(value)
+    return tabular.text_of(placed, "answer", value)
 
 
 def _parse_text(text: str) -> Any:
@@ -298,7 +303,7 @@ def _parse_text(text: str) -> Any:
                 ):
                     return values
                 if isinstance(values, list | tuple) and (
-                    not values or any(isinstance(one, str | Mapping) for one in values)
+                    not values or any(isinstance(item, str | Mapping) for item in values)
                 ):
                     return values
     return text

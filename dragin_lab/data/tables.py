@@ -62,9 +62,9 @@ def read_table(
     with _open(path, "rt", encoding=form.encoding, newline="") as file:
         rows = filter(None, csv.reader(file, delimiter=form.delimiter, strict=True))
         header = form.names or next(rows, [])
-        columns = [
-            f"{name}.{at}" if name in header[:at] else name for at, name in enumerate(header)
-        ]
+        columns: list[str] = []
+        for place, name in enumerate(header):
+            columns.append(f"{name}.{place}" if name in header[:place] else name)
         warned = form.delimiter != "\t"
         for number, row in enumerate(rows, 1):
             if len(row) != len(columns):
@@ -102,23 +102,17 @@ def _find_form(
         raise DataError(
             f"fields: delimiter={delimiter!r} is none; give one character, or {', '.join(_NAMED)}"
         )
-    tried = [delimiter] if delimiter else list(dict.fromkeys((usual, *_NAMED.values())))
-    begins = {one: _first_rows(text, one) for one in tried}
-    names = {one: len({*rows[0]} & {*known}) if rows else 0 for one, rows in begins.items()}
-    found = max(tried, key=lambda one: names[one])  # the usual one where several do as well
-    if not names[found]:
-        even = [
-            one
-            for one, rows in begins.items()
-            if len(rows and rows[0]) > 1 and len({*map(len, rows)}) == 1
-        ]
-        found = next((one for one in ("\t", usual, ";", "|") if one in even), tried[0])
-    first = begins[found][0] if begins[found] else []
+    if delimiter:
+        separator, rows = delimiter, _first_rows(text, delimiter)
+    else:
+        separator, rows = _find_separator(text, usual, known)
+    first = rows[0] if rows else []
+    has_known = not {*first}.isdisjoint(known)
     if (header := options.get("header", "")) not in ("", "yes", "no"):
         raise DataError(f"fields: header={header!r} is neither; give yes or no")
     bares = header == "no"
-    if not header and not names[found] and bare:
-        bares = _is_data(first) and not _stands_above(begins[found])
+    if not header and not has_known and bare:
+        bares = _is_data(first) and not _stands_above(rows)
     columns = [*map(str, range(1, len(first) + 1))]
     if bares and len(first) in bare and not {*columns} & {*known}:
         columns = (
@@ -126,16 +120,35 @@ def _find_form(
             if len(first) == 2 and first[0].isdecimal()
             else list(bare[len(first)])
         )
-    form = Form(found, encoding, columns if bares else None)
-    spelt = next((name for name, one in _NAMED.items() if one == found), found)
-    said = {
-        f"delimiter={spelt}": found != usual and not delimiter,
+    form = Form(separator, encoding, columns if bares else None)
+    spelt = {sign: name for name, sign in _NAMED.items()}.get(separator, separator)
+    unusual = {
+        f"delimiter={spelt}": separator != usual and not delimiter,
         f"encoding={encoding}": encoding != "utf-8-sig" and "encoding" not in options,
         f"header=no (its columns are {', '.join(columns)})": bares and not header,
     }
-    if told := ",".join(name for name, new in said.items() if new):
-        warn(f"{path}: read with {told}; where that is wrong, say it in fields")
+    reading = ",".join(option for option, applies in unusual.items() if applies)
+    if reading:
+        warn(f"{path}: read with {reading}; where that is wrong, say it in fields")
     return form
+
+
+def _find_separator(text: str, usual: str, known: Collection[str]) -> tuple[str, list[list[str]]]:
+    """What separates the fields of a table, and its first rows by that: what finds the most known
+    names in the first, else what cuts all rows alike; the usual one where several do as well.
+    """
+    rows_by = {sign: _first_rows(text, sign) for sign in (usual, *_NAMED.values())}
+    most, best, even = 0, usual, []
+    for sign, rows in rows_by.items():
+        first = rows[0] if rows else []
+        names = len({*first} & {*known})
+        if names > most:
+            most, best = names, sign
+        if len(first) > 1 and len({*map(len, rows)}) == 1:
+            even.append(sign)
+    if not most:
+        best = next((sign for sign in ("\t", usual, ";", "|") if sign in even), usual)
+    return best, rows_by[best]
 
 
 def _first_rows(text: str, delimiter: str) -> list[list[str]]:

@@ -138,10 +138,13 @@ def _find_places(model: nn.Module) -> dict[nn.Module, set[int]]:
     """
     places: dict[nn.Module, set[int]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
-        crosses = "Cross" in type(module).__name__ or getattr(module, "is_cross_attention", False)
-        if find_file(module) is not None and not crosses:
-            numbers = [int(part) for part in path.split(".") if part.isdecimal()]
-            places.setdefault(module, set()).update(numbers[-1:])
+        if find_file(module) is None or "Cross" in type(module).__name__:
+            continue
+        if getattr(module, "is_cross_attention", False):
+            continue
+        numbers = [int(part) for part in path.split(".") if part.isdecimal()]
+        served = places.setdefault(module, set())
+        served.update(numbers[-1:])
     return places
 
 

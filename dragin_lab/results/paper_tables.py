@@ -243,11 +243,18 @@ class _Filling:
             self.runs = dict(_run_of(number, cell) for cell in self.cells)
         self.by_model = _group_by_model(sources)
         self.base = "" if compare is None else self._find_row(compare)
-        self.filling = [self._find_source(*self._row_of(cell), cell) for cell in self.cells]
-        self.used = {source.at: source for source in self.filling if source is not None}
+        self.filling = []  # the source of each cell
+        self.used = {}
+        for cell in self.cells:
+            key, settings = self._row_of(cell)
+            source = self._find_source(key, settings, cell)
+            self.filling.append(source)
+            if source is not None:
+                self.used[source.at] = source
         if sources and not self.used:
             self._refuse()
-        self.compared = Compared({at: source.record.by_id for at, source in self.used.items()})
+        lines = {at: source.record.by_id for at, source in self.used.items()}
+        self.compared = Compared(lines)
         self.tests = cache(self.compared.tests)
         self.marks: dict[str, str] = {}  # remark -> its mark
 

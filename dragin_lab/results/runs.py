@@ -56,8 +56,10 @@ class Runs:
     """
 
     def __init__(self, records: Iterable[RunRecord]) -> None:
-        every = several("runs", records, RunRecord, "give folders to Runs.load")
-        self.records: list[RunRecord] = [r for i, r in enumerate(every) if r not in every[:i]]
+        self.records: list[RunRecord] = []
+        for record in several("runs", records, RunRecord, "give folders to Runs.load"):
+            if record not in self.records:
+                self.records.append(record)
         if not self.records:
             raise SettingError(
                 "there are no runs; give folders that 'dragin-lab run --output' wrote"
@@ -66,8 +68,9 @@ class Runs:
         check_same_golds(self._by)
         self._lines = {at: record.by_id for at, record in self._by.items()}
         self._keys = key_questions(self._lines)
-        self.names = tuple(dict.fromkeys(name for _, name in self._by))
-        self.datasets = tuple(dict.fromkeys(dataset for dataset, _ in self._by))
+        datasets, names = zip(*self._by, strict=True)
+        self.names = tuple(dict.fromkeys(names))
+        self.datasets = tuple(dict.fromkeys(datasets))
         self.metrics = own_metrics(line for record in self.records for line in record.predictions)
         # data sets and questions; None: all of them
         self._chosen: frozenset[tuple[str, Key]] | None = None

@@ -88,11 +88,14 @@ class BM25(_Lexical):
     def __init__(
         self, corpus: Corpus, *, k1: float = K1, b: float = B, tie_breaker: float = TIE_BREAKER
     ) -> None:
-        self.k1, self.b = as_number("k1", k1), as_number("b", b, 0, 1)
+        self.k1 = as_number("k1", k1)
+        self.b = as_number("b", b, 0, 1)
         self.tie_breaker = as_number("tie_breaker", tie_breaker, 0, 1)
         self.corpus = instance("corpus", corpus, Corpus, _CORPUS)
-        self._titles = _Field((analysis.terms(p.title) for p in corpus), self.k1, self.b)
-        self._texts = _Field((analysis.terms(p.text) for p in corpus), self.k1, self.b)
+        titles = (analysis.terms(passage.title) for passage in corpus)
+        texts = (analysis.terms(passage.text) for passage in corpus)
+        self._titles = _Field(titles, self.k1, self.b)
+        self._texts = _Field(texts, self.k1, self.b)
 
     def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
         title = self._titles.get_scores(counts)  # (passages,)

@@ -199,13 +199,14 @@ def open_run(
     def answer(upto: int | None) -> list[Line]:
         todo = [q for q in asked.questions[:upto] if q.id not in run.done or run.lacks_trace(q.id)]
         ended = record_episodes(asking, method, todo, traces=traces, batch_size=batch_size)
-        unfinished = bool(title) and bool(todo) and len(run.done) < len(ids)
-        shown = Progress(title, len(ids), run.done.values()) if unfinished else nullcontext()
-        with shown as progress:
-            for one in _while_servers_answer(ended, len(todo), server):
-                run.add(*one)
+        bar: Any = nullcontext()
+        if title and todo and len(run.done) < len(ids):
+            bar = Progress(title, len(ids), run.done.values())
+        with bar as progress:
+            for finished in _while_servers_answer(ended, len(todo), server):
+                run.add(*finished)
                 if progress is not None:
-                    progress.add(one.line)
+                    progress.add(finished.line)
         run.finish()
         return [run.done[id] for id in ids if id in run.done]
 
@@ -384,11 +385,17 @@ def record_episodes(
 def _name_source(source: str, split: str | None) -> tuple[str, str | None]:
     """What a source is called in tables and paths, and which split it is where that is known."""
     if source.startswith("almanac/") and source.removeprefix("almanac/") in datasets.BENCHMARKS:
-        return source + (f"-{split}" if split else ""), split or "test"
-    own = is_own(source)
-    path = Path(source.removeprefix(HUB).partition("#")[0]) if own else datasets.find(source, split)
-    part = next((part for part in re.split(r"[^a-z]+", path.stem.lower()) if part in _SPLITS), None)
+        name = f"{source}-{split}" if split else source
+        return name, split or "test"
+    if is_own(source):
+        path = Path(source.removeprefix(HUB).partition("#")[0])
+    else:
+        path = datasets.find(source, split)
+    named = [word for word in re.split(r"[^a-z]+", path.stem.lower()) if word in _SPLITS]
+    part = named[0] if named else None
     if source in datasets.BENCHMARKS:
         return source, part
-    stem = path.name.split(".")[0]
-    return (f"{path.resolve().parent.name}-{stem}" if stem in _SPLITS else stem), part
+    name = path.name.split(".")[0]
+    if name in _SPLITS:
+        name = f"{path.resolve().parent.name}-{name}"
+    return name, part

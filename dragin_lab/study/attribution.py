@@ -267,16 +267,17 @@ class Attribution:
         """
         rows = self._list_passages()
         for text in self.record.texts:
-            nats, first = text.nats.sum(0), dict[str, Any]()  # (k,)
-            for place, given in zip(text.passages, nats, strict=True):
+            first: dict[str, int] = {}  # the number of the first passage of a text in view
+            for place, nats in zip(text.passages, text.nats.sum(0), strict=True):
                 row = rows[place[0], self.numbers[place]]
-                row["nats"] += float(given)
+                row["nats"] += float(nats)
                 row["in view"] = True
-                same = first.setdefault(row["text"], row["number"])
-                row["same as"] = None if same == row["number"] else same
+                number = first.setdefault(row["text"], row["number"])
+                row["same as"] = None if number == row["number"] else number
         marked = self.words[self.words["mark"] == "passage"]
         for (retrieval, number), words in marked.groupby(["retrieval", "passage"])["word"]:
-            rows[retrieval - 1, number]["words"] = " ".join(words)
+            row = rows[retrieval - 1, number]
+            row["words"] = " ".join(words)
         order = ["retrieval", "number", "rank", "id", "title", "text", "words", "nats", "in view"]
         frame = pd.DataFrame(list(rows.values()), columns=[*order, "same as"])
         return frame.astype({"same as": "Int64", "in view": "bool"})

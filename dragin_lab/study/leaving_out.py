@@ -45,12 +45,13 @@ def shapley(value: np.ndarray) -> np.ndarray:
     k = len(value).bit_length() - 1
     subset = np.arange(2**k)  # (2^k,)
     size = list_subsets(k).sum(1)  # (2^k,)
-    # (2^k,)
-    weight = np.array([factorial(s) * factorial(max(k - s - 1, 0)) / factorial(k) for s in size])
+    weights = [factorial(s) * factorial(k - s - 1) / factorial(k) for s in range(k)]
     phi = np.zeros((k, value.shape[1]))
     for i in range(k):
         without = subset[subset >> i & 1 == 0]  # (2^(k-1),)
-        phi[i] = weight[without] @ (value[without | 1 << i] - value[without])  # (n,)
+        gains = value[without | 1 << i] - value[without]  # (2^(k-1), n)
+        weight = np.take(weights, size[without])  # (2^(k-1),)
+        phi[i] = weight @ gains  # (n,)
     return phi  # (k, n)
 
 
@@ -170,17 +171,11 @@ def attribute_trace(
     texts = []
     for text in list_texts(trace):
         texts.append(_attribute_text(engine, trace, text, recorded, attention=attention))
-    searched = [
-        step.index for step in trace.steps if effect and step.query is not None and trace.scores
-    ]
-    effects = [
-        (
-            i,
-            trace.scores["f1"]
-            - answer_branch(setup, method, trace, step=i + 1, passages=[]).scores["f1"],
-        )
-        for i in searched
-    ]
+    effects = []
+    for step in trace.steps:
+        if effect and step.query is not None and trace.scores:
+            without = answer_branch(setup, method, trace, step=step.index + 1, passages=[])
+            effects.append((step.index, trace.scores["f1"] - without.scores["f1"]))
     labelled = tuple(gold) or needed_passages(trace.question)
     return Attributed(trace.fingerprint, sure, least, tuple(texts), tuple(effects), labelled)
 
@@ -212,26 +207,35 @@ def _attribute_text(
     if prompt is None or not in_view:
         none = np.zeros((n, 0), np.float32)
         return AttributedText(step, source, (), with_all, with_all, none, none)
-    places, spans = [place for place, _ in in_view], [span for _, span in in_view]
-    contents = [passage_at(trace, place).text for place in places]
-    different = list(dict.fromkeys(contents))
-    group = np.array([different.index(content) for content in contents])  # (passages in view,)
-    kept = choose_subsets(len(different))  # (s, k)
-    prompts = []
-    for row in kept[:-1] if recorded else kept:
-        left_out = [span for span, i in zip(spans, group, strict=True) if not row[i]]
-        prompts.append(leave_out(prompt, left_out))
+    places, spans = zip(*in_view, strict=True)
+    group = group_equal_texts([passage_at(trace, place).text for place in places])
+    k = int(group.max()) + 1
+    subsets = choose_subsets(k)  # (s, k)
+    if recorded:
+        subsets = subsets[:-1]
+    prompts = [prompt_with(prompt, spans, row[group]) for row in subsets]
     logp = engine.score_many(prompts, draft.ids[:n])  # (s, n)
     if recorded:
         logp = np.vstack([logp, with_all])
     else:
         check_same_model(text, logp[-1])
-    exact = len(different) <= MOST
+    exact = k <= MOST
     value = shapley(logp) if exact else logp[-1] - logp[1:-1]  # (k, n)
     shared = (value / np.bincount(group)[:, None])[group]  # (passages in view, n)
     paid = _read_attention(engine, draft, prompt, spans, n, attention=attention)
     nats = shared.T.astype(np.float32)
-    return AttributedText(step, source, tuple(places), logp[-1], logp[0], nats, paid, exact)
+    return AttributedText(step, source, places, logp[-1], logp[0], nats, paid, exact)
+
+
+def group_equal_texts(texts: Sequence[str]) -> np.ndarray:
+    """(len(texts),) the number of each text among the different ones: equal texts share it."""
+    different = list(dict.fromkeys(texts))
+    return np.array([different.index(text) for text in texts])
+
+
+def prompt_with(prompt: Prompt, spans: Sequence[tuple[int, int]], kept: np.ndarray) -> Prompt:
+    """A prompt with only those of its spans that are ``kept`` (len(spans),) bool."""
+    return leave_out(prompt, [span for span, stays in zip(spans, kept, strict=True) if not stays])
 
 
 def choose_subsets(k: int) -> np.ndarray:

@@ -5,8 +5,9 @@ says from where).
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dragin_lab.errors import SettingError
 
@@ -41,6 +42,7 @@ LABELS = ("llm", "method", "threshold", "dataset", "retriever", "part", "setting
 #: The tables about results. The others are about settings.
 RESULTS = range(2, 8)
 SHORT = {"2wikimultihopqa": "2WMQA", "hotpotqa": "HQA", "strategyqa": "SQA", "iirc": "IIRC"}
+_LONG = {short: name for name, short in SHORT.items()}
 #: The data set of Tables 4 to 6, and the model of Tables 5 and 7. The paper names no data set for
 #: Table 6 (README.md).
 ON, ALONE = {4: "iirc", 5: "hotpotqa", 6: "hotpotqa"}, "llama2-13b-chat"
@@ -69,20 +71,29 @@ def values(number: int | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    long = {short: name for name, short in SHORT.items()}
-    found = []
+    cells: list[dict[str, Any]] = []
     for table in TITLES if number is None else [number]:
         for place, row in enumerate(rows(table)):
-            labels = {name: row.get(name, "") for name in LABELS}
-            model = MODELS.get(labels["llm"], ALONE if table in RESULTS else "")
-            own = {"table": table, "row": place} | labels | {"model": model, "note": row["note"]}
-            for name in [name for name in row if name not in (*LABELS, "best", "note")]:
-                on, _, metric = name.rpartition(".")
-                if table == 3:
-                    on, metric = name, "tokens" if labels["method"] == "Avg. Tokens" else "num"
-                on = on or long.get(labels["dataset"], ON.get(table, ""))
-                best = name in row.get("best", "").split()
-                cell = {"on": on, "metric": metric, "printed": row[name], "best": best}
-                found.append(own | cell | {"source": f"Table {table} of DRAGIN, ACL 2024"})
-    frame = pd.DataFrame(found)
+            cells += _list_cells(table, place, row)
+    frame = pd.DataFrame(cells)
     return frame.assign(value=pd.to_numeric(frame["printed"], errors="coerce"))
+
+
+def _list_cells(table: int, place: int, row: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The values of a row of a table."""
+    labels = {name: row.get(name, "") for name in LABELS}
+    alone = ALONE if table in RESULTS else ""
+    shared: dict[str, Any] = {"table": table, "row": place, **labels}
+    shared["model"] = MODELS.get(labels["llm"], alone)
+    shared["note"] = row["note"]
+    best = row.get("best", "").split()
+    for name, printed in row.items():
+        if name in (*LABELS, "best", "note"):
+            continue
+        on, _, metric = name.rpartition(".")
+        if table == 3:
+            on, metric = name, "tokens" if labels["method"] == "Avg. Tokens" else "num"
+        if not on:
+            on = _LONG.get(labels["dataset"], ON.get(table, ""))
+        cell = {"on": on, "metric": metric, "printed": printed, "best": name in best}
+        yield shared | cell | {"source": f"Table {table} of DRAGIN, ACL 2024"}
