@@ -46,9 +46,9 @@ def is_embedded(source: Any) -> bool:
     return source is None or (isinstance(source, str) and source == EMBEDDED)
 
 
-def is_built_in(thing: Any) -> bool:
+def is_built_in(definition: Any) -> bool:
     """Whether a class or a function comes with the package."""
-    return (getattr(thing, "__module__", "") or "").startswith("dragin_lab.")
+    return (getattr(definition, "__module__", "") or "").startswith("dragin_lab.")
 
 
 def choice(kind: str, value: Any, choices: Iterable[str]) -> str:

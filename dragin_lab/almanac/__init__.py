@@ -101,7 +101,7 @@ def _select_rows(benchmark: str, split: str, file: str) -> list[dict[str, Any]]:
 @cache
 def _read_exemplars() -> dict[str, tuple[Exemplar, ...]]:
     return {
-        row["set"]: tuple(Exemplar(**one) for one in row["exemplars"])
+        row["set"]: tuple(Exemplar(**fields) for fields in row["exemplars"])
         for row in _read_rows("exemplars")
     }
 

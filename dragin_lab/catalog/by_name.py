@@ -209,8 +209,8 @@ def find_loop(method: Method) -> type[BaseLoop]:
     """The loop of a method."""
     if method.variant == "reference":
         return released.ReferenceLoop
-    own: type[BaseLoop] | None = method.trigger.loop
-    return own or (SentenceLoop if method.trigger.span == "sentence" else DraginLoop)
+    loop: type[BaseLoop] | None = method.trigger.loop
+    return loop or (SentenceLoop if method.trigger.span == "sentence" else DraginLoop)
 
 
 def start_episode(

@@ -268,7 +268,8 @@ def _keep_marked(article: re.Match[str]) -> str:
     """
     (start, end), text = article.span(), article.string
     beside = text[max(start - 1, 0) : start] + text[end : end + 1]
-    return article[0] if any(unicodedata.category(one).startswith("M") for one in beside) else " "
+    is_marked = any(unicodedata.category(letter).startswith("M") for letter in beside)
+    return article[0] if is_marked else " "
 
 
 def _overlap_scores(p: str, g: str) -> tuple[float, float, float]:

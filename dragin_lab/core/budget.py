@@ -33,8 +33,8 @@ def peaks(trace: Trace) -> list[np.ndarray]:
         sentence = np.where(judged, step.words.sentence, -1)  # (w,)
         numbers = np.unique(sentence[sentence >= 0])  # (s,)
         # (u,)
-        found = np.array(step.decision.peaks or [score[sentence == n].max() for n in numbers])
-        compared.append(found[np.isfinite(found)])
+        scores = np.array(step.decision.peaks or [score[sentence == n].max() for n in numbers])
+        compared.append(scores[np.isfinite(scores)])
     return compared
 
 

@@ -261,7 +261,7 @@ class Loop(BaseLoop):
         example = NextExample(
             self.template.example_marks, bool(self.text.strip()), open_thought(self.before)
         )
-        stops = AnyOf(tuple(one for one in (example, stop, answer) if one is not None))
+        stops = AnyOf((example, answer) if stop is None else (example, stop, answer))
         options["attention"] = self.method.keeps_attention
         written = yield from self.write_after(
             prompt, min(self.left, most or self.left), step.notes, stops, **options
@@ -344,17 +344,17 @@ class Loop(BaseLoop):
         def fits(prompt: Prompt) -> bool:
             if self.window is None:
                 return True
-            own = attach_written(prompt, tail, parts).written
-            first = own[0][0] if own else len(prompt.text)
+            parts_in = attach_written(prompt, tail, parts).written
+            first = parts_in[0][0] if parts_in else len(prompt.text)
             texts = [
                 prompt.text[:first],
-                *(prompt.text[a:b] for a, b in list_gaps(own, len(prompt.text))),
+                *(prompt.text[a:b] for a, b in list_gaps(parts_in, len(prompt.text))),
             ]
             n = sum(
                 len(self.tokenizer.encode(text, special=prompt.special and not i))
                 for i, text in enumerate(texts)
             )
-            return n + sum(len(ids) for _, _, ids in own) + room <= self.window
+            return n + sum(len(ids) for _, _, ids in parts_in) + room <= self.window
 
         limit = (
             f"the model's window of {self.window} tokens, {room} of them for what is to be written"
@@ -642,16 +642,16 @@ class AnswerText:
 
     def written(self, stop: int) -> list[tuple[int, int, tuple[int, ...]]]:
         """The parts with ids before the character ``stop``: half-open characters, and the ids."""
-        found, place = [], 0
+        parts, place = [], 0
         for part in self._parts:
             ids, text = part.ids, part.text
             while ids and place + len(text) > stop:
                 ids = ids[:-1]
                 text = self._decode(ids) if ids else ""
             if ids:
-                found.append((place, place + len(text), ids))
+                parts.append((place, place + len(text), ids))
             place += len(part.text)
-        return found
+        return parts
 
     def _decode(self, ids: tuple[int, ...]) -> str:
         text = self._tokenizer.decode(ids, special=False)
@@ -682,8 +682,10 @@ def attach_written(
     """
     start, stop = prompt.spans.get("answer", (0, 0))
     shift = stop - len(tail)
-    own = tuple((max(a + shift, start), b + shift, ids) for a, b, ids in parts if start < b + shift)
-    return replace(prompt, written=own)
+    placed = tuple(
+        (max(a + shift, start), b + shift, ids) for a, b, ids in parts if start < b + shift
+    )
+    return replace(prompt, written=placed)
 
 
 def list_gaps(

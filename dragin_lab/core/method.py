@@ -93,9 +93,9 @@ class Method:
         loop |= {key: getattr(self, key) for key in LOOP} | {"threshold": self.threshold}
         loop |= {"measure": self.trigger.measure, "unit": self.trigger.unit}
         settings = loop | self.trigger.settings | self.formulator.settings
-        own = {label.split()[-1]: digest(node) for label, node in self.described.items()}
-        if own:
-            settings["defined"] = own
+        digests = {label.split()[-1]: digest(node) for label, node in self.described.items()}
+        if digests:
+            settings["defined"] = digests
         settings["pipeline"] = self.pipeline.name
         if self.own_label:
             settings["label"] = self.own_label

@@ -89,7 +89,7 @@ class PromptTemplate:
         return f"PromptTemplate({len(self.exemplars)} exemplars, layout={self.layout!r})"
 
     def _repr_html_(self) -> str:
-        asked = " · ".join(one.question for one in self.exemplars[:3])
+        asked = " · ".join(exemplar.question for exemplar in self.exemplars[:3])
         names = ("instruction", "layout", "form", "answer_rule", "preamble", "chosen")
         facts = {name: getattr(self, name) for name in names}
         return facts_html(repr(self), facts | {"begin with": asked})
@@ -99,8 +99,8 @@ class PromptTemplate:
             ("layout", self.layout, LAYOUTS),
             ("answer rule", self.answer_rule, ANSWER_RULES),
         ):
-            own = callable(given) and not isinstance(given, type)
-            if not own and not (isinstance(given, str) and given in known):
+            is_function = callable(given) and not isinstance(given, type)
+            if not is_function and not (isinstance(given, str) and given in known):
                 raise SettingError(
                     f"{kind} {shown(given)} does not exist; one of {', '.join(known)}, or a"
                     " function"
@@ -249,9 +249,9 @@ class PromptTemplate:
         if self.looked is not None:
             return self.looked
         rules = {"layout": self.layout, "answer rule": self.answer_rule}
-        own: dict[str, Any] = {f"{kind} {named(rule)}": rule for kind, rule in rules.items()}
-        own |= {f"metric {named(metric)}": metric for metric in self.metrics}
-        return {label: describe(given) for label, given in own.items() if callable(given)}
+        functions: dict[str, Any] = {f"{kind} {named(rule)}": rule for kind, rule in rules.items()}
+        functions |= {f"metric {named(metric)}": metric for metric in self.metrics}
+        return {label: describe(given) for label, given in functions.items() if callable(given)}
 
     @property
     def settings(self) -> dict[str, Any]:

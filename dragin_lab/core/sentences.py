@@ -195,11 +195,11 @@ def describe_pipeline(nlp: Any) -> dict[str, Node]:
     from spacy.attrs import IS_STOP
 
     listed, vocab = nlp.vocab.lex_attr_getters, nlp.vocab
-    told = [word.text for word in vocab if word.is_stop != listed[IS_STOP](word.text)]
+    changed = [word.text for word in vocab if word.is_stop != listed[IS_STOP](word.text)]
     nodes = {
         "meta": describe(nlp.meta),
         "words": describe(listed),
-        "stop words": describe(set(told)),
+        "stop words": describe(set(changed)),
         "vectors": describe(vocab.vectors.data),
         "lookups": describe(vocab.lookups.to_bytes()),
     }

@@ -200,17 +200,17 @@ class Registry(Generic[P]):
             )
         if is_built_in(part):
             return
-        own = {
+        declared = {
             name
             for name, hint in inspect.get_annotations(part).items()
             if "ClassVar" not in str(hint)
         }
-        if own and "__dataclass_fields__" not in vars(part):
+        if declared and "__dataclass_fields__" not in vars(part):
             raise SettingError(
                 f"{where} has settings; write @dataclass(frozen=True) above its class"
             )
         for f in fields(part):
-            if f.name in own:
+            if f.name in declared:
                 check_setting(f"the setting {f.name!r} of {where}", f.name, f.default, self.base)
 
     def define(
@@ -239,12 +239,12 @@ class Registry(Generic[P]):
     def read(self, given: str | P | type[P]) -> tuple[type[P], dict[str, Any]]:
         """The class of a written form, a class or a part, and the settings that it states."""
         if isinstance(given, str):
-            name, own = read_form(given)
+            name, stated = read_form(given)
             if self.closed and name not in self._parts:
                 raise SettingError(
                     f"{self.kind}={given!r}: {self.closed}; it has {', '.join(self)}"
                 )
-            return self.named(name), own
+            return self.named(name), stated
         own_class = given if isinstance(given, type) else type(given)
         if (
             self.closed
@@ -265,12 +265,14 @@ class Registry(Generic[P]):
 
         They replace those that it has; None replaces nothing that a written form states.
         """
-        part, own = self.read(given)
+        part, stated = self.read(given)
         if isinstance(given, str):
             settings = {
-                key: value for key, value in settings.items() if value is not None or key not in own
+                key: value
+                for key, value in settings.items()
+                if value is not None or key not in stated
             }
-        settings = own | settings
+        settings = stated | settings
         declared, defaults = part.declared(), part.defaults()
         for name, value in list(settings.items()):
             if name not in declared:
@@ -294,7 +296,7 @@ def read_form(form: str) -> tuple[str, dict[str, Any]]:
         raise SettingError(
             f"{shown(form)} cannot be read; write it as name, name@0.6 or name(setting=20)@0.6"
         )
-    name, inside, at = match.groups()
+    name, inside, theta = match.groups()
     try:
         call = ast.parse(f"f({inside or ''})", mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
@@ -306,6 +308,6 @@ def read_form(form: str) -> tuple[str, dict[str, Any]]:
         raise SettingError(
             f"the settings in {form!r} cannot be read ({error}); write them as name=value"
         ) from None
-    if at is not None:
-        settings["threshold"] = number("threshold", at, -math.inf)
+    if theta is not None:
+        settings["threshold"] = number("threshold", theta, -math.inf)
     return name, settings

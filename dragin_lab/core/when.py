@@ -63,7 +63,7 @@ def when(
         )
     theta = None if threshold is None else number("threshold", threshold, -np.inf)
     settings = {"threshold": setting(theta, kind=float, label=f"{name} score")}
-    own = {
+    attributes = {
         "unit": unit,
         "pool": pool,
         "cut": cut,
@@ -71,4 +71,4 @@ def when(
         "loop": loop,
         "source": source,
     }
-    return TRIGGERS.define(name, settings=settings, needs=read_needs(name, needs), **own)
+    return TRIGGERS.define(name, settings=settings, needs=read_needs(name, needs), **attributes)

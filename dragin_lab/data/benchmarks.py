@@ -41,14 +41,14 @@ def kind_of(record: Collection[str]) -> str | None:
     """The benchmark of whose original file this is the first record, by its fields; None for
     another's.
     """
-    told = {
+    kinds = {
         "questions": "iirc",
         "qid": "strategyqa",
         "answer_id": BENCHMARKS[0],
         "evidences": BENCHMARKS[0],
     }
     return next(
-        (kind for field, kind in (told | {"_id": "hotpotqa"}).items() if field in record), None
+        (kind for field, kind in (kinds | {"_id": "hotpotqa"}).items() if field in record), None
     )
 
 

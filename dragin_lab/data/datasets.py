@@ -170,8 +170,8 @@ def _labelled_passages() -> dict[str, tuple[str, ...]]:
     needed: dict[str, tuple[str, ...]] = {}
     for name in BENCHMARKS:
         for split in ("train", "dev", "test"):
-            for one in almanac.labels(name, split):
-                needed[one.question.strip()] = tuple(fact.passage for fact in one.facts)
+            for labelled in almanac.labels(name, split):
+                needed[labelled.question.strip()] = tuple(fact.passage for fact in labelled.facts)
     return needed
 
 

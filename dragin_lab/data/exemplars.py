@@ -120,7 +120,7 @@ def among_exemplars(questions: Iterable[tuple[str, str]], exemplars: Iterable[st
 
     def letters(text: str) -> str:
         plain = compose(fold_letters(unescape(text)).casefold())
-        return "".join(one for one in plain if unicodedata.category(one)[0] in "LMN")
+        return "".join(sign for sign in plain if unicodedata.category(sign)[0] in "LMN")
 
     asked = {letters(text) for text in exemplars} - {""}
     return [qid for qid, text in questions if letters(text) in asked]

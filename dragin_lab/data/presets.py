@@ -42,15 +42,15 @@ class Preset:
 @cache
 def presets() -> tuple[Preset, ...]:
     """All presets, in the order of the file."""
-    made = []
+    published = []
     with Path(__file__).with_name("presets.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             settings = {"variant": row["variant"]} | {
                 name: json.loads(row[name]) for name in _NUMBERS if row[name]
             }
             names = {name: row[name] for name in ("method", "model", "dataset", "source", "cited")}
-            made.append(Preset(settings=settings, shots=int(row["shots"]), **names))
-    return tuple(made)
+            published.append(Preset(settings=settings, shots=int(row["shots"]), **names))
+    return tuple(published)
 
 
 def find_preset(

@@ -109,7 +109,10 @@ def read_rows(
         return _place(str(path), read_objects(path))
     if name.endswith(PARQUET):
         return _place(str(path), _read_parquet(path))
-    known = {*(fields or {}).values(), *(one for names in (usual or {}).values() for one in names)}
+    known = {
+        *(fields or {}).values(),
+        *(column for names in (usual or {}).values() for column in names),
+    }
     return _place(str(path), read_table(path, options, known, bare or {}))
 
 
@@ -204,10 +207,10 @@ def _name_class(feature: Any, value: Any) -> Any:
     if hasattr(feature, "int2str") and isinstance(value, numbers.Integral):
         return feature.int2str(int(value)) if int(value) >= 0 else None
     if isinstance(feature, Mapping) and isinstance(value, Mapping):
-        return {key: _name_class(feature.get(key), one) for key, one in value.items()}
+        return {key: _name_class(feature.get(key), item) for key, item in value.items()}
     inner = getattr(feature, "feature", None)  # of a list
     return (
-        [_name_class(inner, one) for one in value]
+        [_name_class(inner, item) for item in value]
         if isinstance(value, list) and inner is not None
         else value
     )
@@ -346,13 +349,13 @@ def list_fields(placed: Placed) -> str:
     first line.
     """
     names = [str(name) for name in placed.record]
-    told = f"its fields are {', '.join(names)[:200] or 'none'}"
+    listed = f"its fields are {', '.join(names)[:200] or 'none'}"
     if any(f"{kind}, row" in placed.place.lower() for kind in TABLES):
         if names == [str(number) for number in range(1, len(names) + 1)]:
-            told += " (its first line was read as data; where it is a header, say header=yes)"
+            listed += " (its first line was read as data; where it is a header, say header=yes)"
         else:
-            told += " (its first line; where that is data, say header=no, and numbers for names)"
-    return f"{told}; say which is which with fields"
+            listed += " (its first line; where that is data, say header=no, and numbers for names)"
+    return f"{listed}; say which is which with fields"
 
 
 def convert_record(

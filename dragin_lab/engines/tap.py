@@ -237,8 +237,8 @@ def _wrap_file(file: dict[str, Any], block: object) -> None:
 
 def _unwrap_file(file: dict[str, Any], block: object) -> None:
     with _LOCK:
-        own, blocks = _FILES.get(id(file), ({}, set()))
+        names, blocks = _FILES.get(id(file), ({}, set()))
         blocks.discard(block)
-        if own and not blocks:
-            file.update(own)
+        if names and not blocks:
+            file.update(names)
             del _FILES[id(file)]

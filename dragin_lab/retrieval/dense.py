@@ -223,10 +223,10 @@ class Encoder:
             self.model.tokenizer.encode(mark, add_special_tokens=False)[-1] for mark in marks
         )
         read = self.model.tokenizer("a", return_special_tokens_mask=True)
-        own = zip(read["input_ids"], read["special_tokens_mask"], strict=True)
+        tokens = zip(read["input_ids"], read["special_tokens_mask"], strict=True)
         parts = [
             str(first),
-            *dict.fromkeys(str(id) if special else "$A" for id, special in own),
+            *dict.fromkeys(str(id) if special else "$A" for id, special in tokens),
             str(last),
         ]
         return TemplateProcessing(

@@ -28,7 +28,7 @@ from dragin_lab.text import compose, hide_secrets
 from dragin_lab.trace.trace import Passage
 
 
-def as_retriever(thing: Any) -> Any:
+def as_retriever(given: Any) -> Any:
     """A retriever made from an object with ``search(query, k)``, or from a function of a query and
     k.
 
@@ -36,27 +36,27 @@ def as_retriever(thing: Any) -> Any:
     Elasticsearch or OpenSearch with the name of its index: ``(client, "wiki")``. The package's own
     are returned unchanged. Raises ``SettingError`` for anything else.
     """
-    if type(thing).__module__.startswith("dragin_lab.") and callable(
-        getattr(thing, "search", None)
+    if type(given).__module__.startswith("dragin_lab.") and callable(
+        getattr(given, "search", None)
     ):
-        return thing
-    if isinstance(thing, type):
+        return given
+    if isinstance(given, type):
         raise SettingError(
-            f"retriever {thing.__name__} is a class; give an object of it: {thing.__name__}(...)"
+            f"retriever {given.__name__} is a class; give an object of it: {given.__name__}(...)"
         )
-    if isinstance(thing, tuple) and len(thing) == 2 and isinstance(thing[1], str):
-        return Elasticsearch(*thing)
-    library, door = _find_door(thing)
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str):
+        return Elasticsearch(*given)
+    library, door = _find_door(given)
     if door is not None:
-        return Opened(thing, door, type(thing).__name__, _describe(library, thing))
-    search = getattr(thing, "search", thing)
+        return Opened(given, door, type(given).__name__, _describe(library, given))
+    search = getattr(given, "search", given)
     if not callable(search):
         raise SettingError(
-            f"retriever {str(thing)[:60]!r} is {type(thing).__name__}; give an object with"
+            f"retriever {str(given)[:60]!r} is {type(given).__name__}; give an object with"
             " search(query, k) or a function, and passages as corpus=; what searches in LangChain,"
             " LlamaIndex or Haystack will do, too"
         )
-    name = getattr(thing, "__name__", type(thing).__name__)
+    name = getattr(given, "__name__", type(given).__name__)
     if inspect.iscoroutinefunction(search):
         raise SettingError(
             f"retriever {name} is asynchronous; give a plain function, such as one that awaits it"
@@ -70,10 +70,10 @@ def as_retriever(thing: Any) -> Any:
         ) from None
     except ValueError:
         pass  # a C function, whose parameters are unknown
-    return Opened(thing, search, name, {"kind": name})
+    return Opened(given, search, name, {"kind": name})
 
 
-def _find_door(thing: Any) -> tuple[str, Callable[[str, int], Any] | None]:
+def _find_door(retriever: Any) -> tuple[str, Callable[[str, int], Any] | None]:
     """The library that an object is of, and how it is asked for k passages; a retriever of
     LlamaIndex gives its own k.
 
@@ -82,35 +82,35 @@ def _find_door(thing: Any) -> tuple[str, Callable[[str, int], Any] | None]:
     """
 
     def has(method: str) -> bool:
-        return callable(getattr(thing, method, None))
+        return callable(getattr(retriever, method, None))
 
     if has("similarity_search"):
-        return "LangChain", lambda query, k: thing.similarity_search(query, k=k)
+        return "LangChain", lambda query, k: retriever.similarity_search(query, k=k)
     if has("invoke"):
-        return "LangChain", lambda query, k: thing.invoke(query, k=k)
+        return "LangChain", lambda query, k: retriever.invoke(query, k=k)
     if has("retrieve") and not has("search"):
-        return "LlamaIndex", lambda query, k: thing.retrieve(query)
+        return "LlamaIndex", lambda query, k: retriever.retrieve(query)
     if has("run") and not has("search"):
-        if "query" not in inspect.signature(thing.run).parameters:
+        if "query" not in inspect.signature(retriever.run).parameters:
             raise SettingError(
-                f"retriever {type(thing).__name__} takes no query in its run; give a function that"
-                " makes what it takes"
+                f"retriever {type(retriever).__name__} takes no query in its run; give a function"
+                " that makes what it takes"
             )
-        return "Haystack", lambda query, k: thing.run(query=query, top_k=k)["documents"]
+        return "Haystack", lambda query, k: retriever.run(query=query, top_k=k)["documents"]
     return "", None
 
 
-def _describe(library: str, thing: Any) -> dict[str, Any]:
+def _describe(library: str, retriever: Any) -> dict[str, Any]:
     """The library, the class, and the class of the store behind it, where the object says it."""
-    facts = {"kind": library, "class": _name_class(thing)}
-    store = getattr(thing, "vectorstore", None) or getattr(thing, "document_store", None)
+    facts = {"kind": library, "class": _name_class(retriever)}
+    store = getattr(retriever, "vectorstore", None) or getattr(retriever, "document_store", None)
     if store is not None:
         facts["store"] = _name_class(store)
     return facts
 
 
-def _name_class(thing: Any) -> str:
-    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+def _name_class(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 # -- a retriever of your own -----------------------------------------------------------------------
@@ -156,9 +156,9 @@ class Opened:
         """Its own ``provenance``, as plain data; otherwise its name, or what its library says of
         it.
         """
-        if not callable(told := getattr(self.own, "provenance", None)):
+        if not callable(describe := getattr(self.own, "provenance", None)):
             return dict(self._facts)
-        facts = told()
+        facts = describe()
         try:
             plain = json.loads(written := json.dumps(facts))
         except (TypeError, ValueError):

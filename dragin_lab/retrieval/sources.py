@@ -58,17 +58,17 @@ def open_source(
 
 def _read_passages(rows: Iterable[Placed], fields: Mapping[str, str]) -> Iterator[Sourced]:
     """The passages of records, with a warning for each field that is in none of them."""
-    told: set[Any] = set()
+    warned: set[Any] = set()
     for placed in rows:
         place, passage = _read_row(placed, fields)
-        if placed.record.keys() - told - {"id", "text", "title"}:
+        if placed.record.keys() - warned - {"id", "text", "title"}:
             whole = f"{passage.id}\n{passage.title}\n{passage.text}"
             lost = [
                 key
                 for key, value in placed.record.items()
-                if key not in told and not _is_in(value, whole)
+                if key not in warned and not _is_in(value, whole)
             ]
-            told.update(lost)
+            warned.update(lost)
             if lost:
                 named = f"{place}: {', '.join(map(str, lost))[:200]} stand in no passage"
                 warn(f"{named}; where they should, say which field is the text with fields")

@@ -57,8 +57,8 @@ class SideBySide:
         """
         self._search()
         if self._under_way is not None and (not len(self.drafts) or self._under_way[1].done()):
-            asking, found = self._under_way
-            answers: list[tuple[Running, Answer]] = list(zip(asking, found.result(), strict=True))
+            asking, results = self._under_way
+            answers: list[tuple[Running, Answer]] = list(zip(asking, results.result(), strict=True))
             self._under_way = None
             self._search()
             return answers
@@ -70,14 +70,14 @@ class SideBySide:
             return
         asking, requests = zip(*self._waiting, strict=True)
         self._waiting = []
-        found: Future[list[Results]] = Future()
-        self._under_way = list(asking), found
+        results: Future[list[Results]] = Future()
+        self._under_way = list(asking), results
 
         def search() -> None:
             try:
-                found.set_result(search_all(self._retriever, requests))
+                results.set_result(search_all(self._retriever, requests))
             except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
-                found.set_exception(error)
+                results.set_exception(error)
 
         # unlike those of concurrent.futures, it does not hold the process when that ends
         if self._threaded:

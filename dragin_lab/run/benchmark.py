@@ -84,7 +84,7 @@ class Benchmark:
     def among(self, exemplars: Iterable[Exemplar]) -> list[str]:
         """The ids of its questions that are asked in worked examples too."""
         return among_exemplars(
-            ((q.id, q.text) for q in self.questions), (one.question for one in exemplars)
+            ((q.id, q.text) for q in self.questions), (exemplar.question for exemplar in exemplars)
         )
 
     def __repr__(self) -> str:
@@ -296,8 +296,8 @@ def finds_nothing(setup: Setup, asked: Benchmark) -> bool:
     """
     if asked.kind == PLAIN or describe_retriever(setup.retriever).get("corpus") != EMBEDDED:  # type: ignore[union-attr]
         return False
-    own = {q.text for split in _SPLITS for q in almanac.questions(asked.kind, split)}
-    return not any(q.text in own for q in asked.questions)
+    texts = {q.text for split in _SPLITS for q in almanac.questions(asked.kind, split)}
+    return not any(q.text in texts for q in asked.questions)
 
 
 def run_config(

@@ -72,16 +72,17 @@ def stream_branch(
     judges = can_overrule(method)
     # a parent's decision may itself be forced
     if branching.change.rules or (judges and trace.parting is not None):
-        own = method.trigger
-        kind = type(type(own).__name__, (_Overruled, type(own)), {"branching": branching})
+        trigger = method.trigger
+        kind = type(type(trigger).__name__, (_Overruled, type(trigger)), {"branching": branching})
         method = replace(
-            method, trigger=kind(**{f.name: getattr(own, f.name) for f in fields(own)})
+            method, trigger=kind(**{f.name: getattr(trigger, f.name) for f in fields(trigger)})
         )
     running = open_episode(setup, method, trace.question, draw=trace.provenance.get("draw", 0))
     branching.trace = running.trace
     running.trace.method, running.trace.parting = dict(trace.method), branching.change.parting
     then, now = (
-        {k: v for k, v in one.provenance.items() if k not in FREE} for one in (trace, running.trace)
+        {k: v for k, v in record.provenance.items() if k not in FREE}
+        for record in (trace, running.trace)
     )
     if changes := list_differing(then, now):
         raise SettingError(
@@ -196,8 +197,12 @@ def _find_text(trace: Trace, step: int | None, source: str) -> tuple[Draft | Non
         return trace.extraction, trace.extraction_prompt
     if step is None or step >= len(trace.steps):
         return None, None
-    one = trace.steps[step]
-    return (one.draft, one.prompt) if source == "draft" else (one.continuation, one.passages_prompt)
+    of_step = trace.steps[step]
+    return (
+        (of_step.draft, of_step.prompt)
+        if source == "draft"
+        else (of_step.continuation, of_step.passages_prompt)
+    )
 
 
 def _read_change(

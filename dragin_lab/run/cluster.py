@@ -80,8 +80,8 @@ class Recipe:
 
     def __repr__(self) -> str:
         given = {name: of for name, of in vars(self).items() if name != "loading"} | self.loading
-        told = [f"{name}={of!r}" for name, of in given.items() if name != "token"]
-        return f"{type(self).__name__}({', '.join(told)})"
+        parts = [f"{name}={of!r}" for name, of in given.items() if name != "token"]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     def open(self) -> Setup:
         """The model and, where ``searches``, the retriever. Raises as ``open_model`` and

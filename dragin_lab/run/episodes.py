@@ -337,10 +337,10 @@ def search_all(retriever: Any, requests: Sequence[Search]) -> list[Results]:
         except Exception as error:  # noqa: BLE001 - one query may be at fault; alone, each meets its own error
             why = describe_error(error)
             warn(f"search_many failed ({why}); the queries are sent one by one")
-    found: list[Results] = []
+    results: list[Results] = []
     for request in requests:
         try:
-            found.append(list(retriever.search(request.query, request.k)))
+            results.append(list(retriever.search(request.query, request.k)))
         except Exception as error:  # noqa: BLE001 - belongs to the episode that asked
-            found.append(error)
-    return found
+            results.append(error)
+    return results

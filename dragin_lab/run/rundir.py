@@ -338,7 +338,7 @@ def _find_roots(paths: Paths) -> list[tuple[str | Path, Path]]:
 
 def _find_folders(root: Path) -> list[tuple[Path, Root]]:
     """The run directories at or below a folder, links followed, in order of their paths."""
-    found = []
+    runs = []
     seen = set[str]()
     for place, folders, files in os.walk(root, followlinks=True):
         folders[:] = [name for name in folders if not is_set_aside(name)]
@@ -346,9 +346,9 @@ def _find_folders(root: Path) -> list[tuple[Path, Root]]:
         if real in seen:  # a link to a folder above it has no end
             folders.clear()
         elif CONFIG in files:
-            found.append(Path(place))
+            runs.append(Path(place))
         seen.add(real)
-    return [(folder, folder) for folder in sorted(found)]
+    return [(folder, folder) for folder in sorted(runs)]
 
 
 def _read_zip(path: Path) -> list[tuple[Path, Root]]:
@@ -365,9 +365,9 @@ def _read_zip(path: Path) -> list[tuple[Path, Root]]:
             raise zipfile.BadZipFile(f"{damaged} is not what was written")
     except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, zlib.error) as error:
         raise RunError(f"{path}: cannot be read ({error}); get the file again") from None
-    found: list[tuple[Path, Root]] = []
+    runs: list[tuple[Path, Root]] = []
     for name in archive.namelist():
         if PurePosixPath(name).name == CONFIG:
             files = zipfile.Path(archive, name.removesuffix(CONFIG))
-            found.append(((path / name).parent, files))
-    return found
+            runs.append(((path / name).parent, files))
+    return runs

@@ -327,13 +327,13 @@ def _list_changes(
     then, later = config.get("given", {}), config_now.get("given", {})
     changes: list[str] = []
     for label in {**then, **later}:
-        old, new = (one.get(label, "nothing") for one in (then, later))
+        old, new = (part.get(label, "nothing") for part in (then, later))
         changes += list_changes(old, new, label)
     changes += list_differing(settings, settings_now)
-    told = changes[:5]
-    if len(changes) > len(told):
-        told.append(f"and {len(changes) - len(told)} more")
-    return "; ".join(told)
+    listed = changes[:5]
+    if len(changes) > len(listed):
+        listed.append(f"and {len(changes) - len(listed)} more")
+    return "; ".join(listed)
 
 
 def _compared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -342,7 +342,7 @@ def _compared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         names = _TOLD_ELSEWHERE.get(part, ())
         value = config[part]
         if value and names:
-            value = {key: one for key, one in value.items() if key not in names}
+            value = {key: setting for key, setting in value.items() if key not in names}
         kept[part] = value
     return kept
 

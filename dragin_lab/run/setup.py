@@ -227,12 +227,12 @@ def check_arguments(
         )
     if layout is not None:
         choice("layout", layout, LAYOUTS)
-    own = not (retriever is None or isinstance(retriever, str))
-    if own and corpus is not None:
+    is_own = not (retriever is None or isinstance(retriever, str))
+    if is_own and corpus is not None:
         raise SettingError(
             "corpus and a retriever of your own: the retriever searches its own passages; give one"
         )
-    if fields is not None and (own or is_embedded(corpus) or isinstance(corpus, Corpus)):
+    if fields is not None and (is_own or is_embedded(corpus) or isinstance(corpus, Corpus)):
         raise SettingError(
             f"fields={shown(fields)} names the columns of a file or table; give one as corpus"
         )

@@ -132,7 +132,7 @@ class Attribution:
     @cached_property
     def by_number(self) -> dict[int, Passage]:
         """Each passage by its number."""
-        return {number: passage_at(self.trace, at) for at, number in self.numbers.items()}
+        return {number: passage_at(self.trace, place) for place, number in self.numbers.items()}
 
     @cached_property
     def shades(self) -> dict[int, int]:

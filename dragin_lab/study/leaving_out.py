@@ -113,7 +113,7 @@ def find_in_view(
                         ((step.index, rank), (start, stop + (prompt.text[stop : stop + 1] == "\n")))
                     )
                     break
-    return sorted(taken, key=lambda one: one[1])
+    return sorted(taken, key=lambda placed: placed[1])
 
 
 def _find_free(text: str, piece: str, closed: Sequence[tuple[int, int]]) -> int:
@@ -184,13 +184,13 @@ def is_recorded_by(engine: Any, trace: Trace) -> bool:
     """Whether what a trace recorded is what this engine computes: all that it says of itself is the
     same, and its probe within rounding.
     """
-    own = {}
+    facts = {}
     for name, fact in engine.provenance().items():
         if name not in FREE:
-            own[name] = fact
-    if not own.get("probe"):
+            facts[name] = fact
+    if not facts.get("probe"):
         return False
-    return not list_differing({name: trace.provenance.get(name) for name in own}, own)
+    return not list_differing({name: trace.provenance.get(name) for name in facts}, facts)
 
 
 def _attribute_text(

@@ -423,8 +423,8 @@ def refuse_no_interval(method: Method, sampled: bool) -> None:
             f"method {method.label!r} has no threshold on what is written, so there is no curve;"
             " take one with a θ, such as 'dragin', 'flare' or 'targ'"
         )
-    own = type(trigger).judge is not Trigger.judge
-    if own and method.variant == "paper":
+    has_judge = type(trigger).judge is not Trigger.judge
+    if has_judge and method.variant == "paper":
         raise SettingError(
             f"trigger {trigger.name!r} judges by code of its own, so nobody knows where its"
             " episodes change; give it a score in place of judge, or lab.sweep over values of θ"

@@ -32,25 +32,25 @@ def lay_out(trace: Trace) -> Row:
     every = trace.tokens
     groups = dict(iter(every.groupby(["step", "source"], sort=False)))
     parts, cuts = [], list[int]()
-    at, clear, replacing = 0, 0, 0  # the next x, that below the line, characters that stand above
+    x, clear, replacing = 0, 0, 0  # the next x, that below the line, characters that stand above
     for step in trace.steps:
         if step.query is not None and step.draft is None:
-            cuts.append(at)
+            cuts.append(x)
         for source, _, _ in step.texts:
-            own = groups.get((step.index + 1, source), every.head(0))
-            kept, thrown = own[own["kept"]], own[~own["kept"]]
-            parts.append(kept.assign(x=at + np.arange(len(kept)), lane=find_lane(kept, replacing)))
-            at, replacing = at + len(kept), 0
+            rows = groups.get((step.index + 1, source), every.head(0))
+            kept, thrown = rows[rows["kept"]], rows[~rows["kept"]]
+            parts.append(kept.assign(x=x + np.arange(len(kept)), lane=find_lane(kept, replacing)))
+            x, replacing = x + len(kept), 0
             if len(thrown):
-                at = max(at, clear)
-                clear = at + len(thrown)
-                parts.append(thrown.assign(x=np.arange(at, clear), lane=BELOW))
+                x = max(x, clear)
+                clear = x + len(thrown)
+                parts.append(thrown.assign(x=np.arange(x, clear), lane=BELOW))
             if source == "draft" and step.query is not None:
-                cuts.append(at)
+                cuts.append(x)
                 after = find_replaced(trace, step)[1]
                 replacing = len(after) if len(thrown) else 0
     tokens = pd.concat(parts)
-    return Row(tokens.assign(given=mark_given(trace, tokens)), cuts, max(at, clear))
+    return Row(tokens.assign(given=mark_given(trace, tokens)), cuts, max(x, clear))
 
 
 def find_lane(kept: pd.DataFrame, replacing: int) -> np.ndarray:
@@ -66,5 +66,5 @@ def mark_given(trace: Trace, tokens: pd.DataFrame) -> list[bool]:
     every = Attribution(trace).tokens
     given = every[every["mark"] == "passage"].dropna(subset="step")
     places = {*zip(given["step"], given["source"], given["index"], strict=True)}
-    own = zip(tokens["step"], tokens["source"], tokens["index"], strict=True)
-    return [place in places for place in own]
+    places_of_tokens = zip(tokens["step"], tokens["source"], tokens["index"], strict=True)
+    return [place in places for place in places_of_tokens]

@@ -91,12 +91,12 @@ def contain_any(words: Sequence[str], contents: Sequence[str]) -> np.ndarray:
     return np.array([any(content in word for content in distinct) for word in words], dtype=bool)
 
 
-def common(one: Sequence[Any], other: Sequence[Any]) -> int:
+def common(left: Sequence[Any], right: Sequence[Any]) -> int:
     """How many characters, or other parts, two texts begin with in common."""
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+    for place, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return place
-    return min(len(one), len(other))
+    return min(len(left), len(right))
 
 
 #: Of a field that belongs to whoever looks at a draft; no file has it.

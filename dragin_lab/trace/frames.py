@@ -125,13 +125,13 @@ def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
     rows: list[tuple[Any, ...]] = []
     for step in steps:
         if step.query is not None:
-            found = [
+            hits = [
                 (rank, p.id, p.title, p.text, p.score) for rank, p in enumerate(step.passages, 1)
             ]
             nothing = [(None, None, None, None, np.nan)]
             rows += [
                 (step.index + 1, rank, step.query.sent, *passage)
-                for rank, *passage in found or nothing
+                for rank, *passage in hits or nothing
             ]
     return pd.DataFrame(rows, columns=list(_FOUND)).astype(_FOUND)
 
