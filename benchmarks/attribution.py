@@ -36,7 +36,7 @@ from dragin_lab.study.attribution import (
     plain_words,
 )
 from dragin_lab.study.leaving_out import find_in_view, leave_out, list_subsets, list_texts, shapley
-from dragin_lab.trace.kept import origins
+from dragin_lab.trace.kept import list_kept_parts
 from dragin_lab.views.attribution import attribution_page
 from tools.base import ROOT
 from tools.real import language_model
@@ -117,7 +117,9 @@ def judge_values(attribution: dl.Attribution, facts: Any) -> list[dict[str, Any]
             if found is None:
                 continue
             start, stop = found.span(1)
-            part = next((one for one in origins(trace) if one.start <= start < one.stop), None)
+            part = next(
+                (one for one in list_kept_parts(trace) if one.start <= start < one.stop), None
+            )
             if part is None:
                 continue
             source = "continuation" if part.continuation is part.step.continuation else "draft"

@@ -140,7 +140,9 @@ def main() -> None:
     args = options.parse_args()
     begin(args)
     retriever = dl.BM25(dl.Corpus.load())
-    questions = list(datasets.load("almanac/2wikimultihopqa", split="dev"))[: args.questions]
+    questions = list(datasets.load_questions("almanac/2wikimultihopqa", split="dev"))[
+        : args.questions
+    ]
     methods = [dl.method("dragin", variant=variant) for variant in VARIANTS]
     results, budgets = [], []
     for source, rounds in [(None, args.rounds), *([(args.model, 1)] if args.model else [])]:

@@ -43,7 +43,7 @@ from dragin_lab.core.scores import entropy
 from dragin_lab.data import datasets
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.writing import Writing
-from dragin_lab.run.cache import replay
+from dragin_lab.run.cache import replay_stop
 from dragin_lab.trace.trace import Draft, Question, Trace
 
 BUDGETS = {"reference": {"naive": 0.6, "plain": 5.0}, "paper": {"naive": 0.25, "plain": 2.0}}
@@ -108,7 +108,7 @@ class Naive:
                 writing.add_row(rows[:, r, : p + r].mean(0), rows[:, r, : p + r])
             if r < len(ids):
                 writing.add_token(ids[r], (spread[r], chosen[r], which[r], best[r]))
-        return replay(writing.finish(), request, lm.tokenizer, watch) or writing.finish()
+        return replay_stop(writing.finish(), request, lm.tokenizer, watch) or writing.finish()
 
     @torch.inference_mode()
     def attend(self, ids: Sequence[int]) -> np.ndarray:
@@ -272,7 +272,9 @@ def main() -> None:
     lm, retriever = LanguageModel.load(args.model), dl.BM25(dl.Corpus.load())
     shots = [one for name in datasets.BENCHMARKS for one in almanac.exemplars(name)][:EXEMPLARS]
     template = dl.PromptTemplate(tuple(shots))
-    questions = list(datasets.load("almanac/2wikimultihopqa", split="dev"))[: args.questions]
+    questions = list(datasets.load_questions("almanac/2wikimultihopqa", split="dev"))[
+        : args.questions
+    ]
     results = []
     for variant, settings in SETTINGS.items():
         for kind in args.settings.split(","):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dragin_lab as dl
-from dragin_lab.run.rundir import FORMAT, Line, encode
+from dragin_lab.run.rundir import FORMAT, Line, encode_lines
 
 
 def write_run(
@@ -83,7 +83,7 @@ def write_run(
             }
             | ({"error": "gone"} if failed else {})
         )
-    (folder / "predictions.jsonl").write_bytes(encode(lines))
+    (folder / "predictions.jsonl").write_bytes(encode_lines(lines))
     return folder
 
 

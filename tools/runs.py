@@ -30,7 +30,7 @@ from dragin_lab.errors import DraginLabError
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.results import pieces
 from dragin_lab.results.funnel import attributed_rows
-from dragin_lab.run.rundir import CONFIG, PREDICTIONS, TIMINGS, encode
+from dragin_lab.run.rundir import CONFIG, PREDICTIONS, TIMINGS, encode_lines
 from tools.base import CHOSEN, ROOT, RUNS
 
 CORPORA = ROOT / "corpora"
@@ -120,8 +120,8 @@ def pack(runs: dl.Runs, path: Path) -> Path:
                 continue
             files = {
                 CONFIG: (json.dumps(record.config, indent=1) + "\n").encode(),
-                PREDICTIONS: encode(lines),
-                TIMINGS: encode(record.timings.values()),
+                PREDICTIONS: encode_lines(lines),
+                TIMINGS: encode_lines(record.timings.values()),
             }
             for file, data in files.items():
                 member = ZipInfo(f"{dataset}/{name.replace('/', '-')}/{file}")  # dated 1980

@@ -19,7 +19,7 @@ import pandas as pd
 
 import dragin_lab as dl
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.trace.kept import arrivals
+from dragin_lab.trace.kept import list_arrivals
 
 
 def find_needs(trace: dl.Trace, labels: Labelled) -> pd.DataFrame:
@@ -32,8 +32,8 @@ def find_needs(trace: dl.Trace, labels: Labelled) -> pd.DataFrame:
         if span is None:
             break
         start, end = span
-        before = [step for place, step in arrivals(trace) if place < since]
-        made = [step for place, step in arrivals(trace) if since <= place <= start]
+        before = [step for place, step in list_arrivals(trace) if place < since]
+        made = [step for place, step in list_arrivals(trace) if since <= place <= start]
         in_view = {passage.id for step in before[-1:] for passage in step.passages}
         found = {passage.id for step in made for passage in step.passages}
         row = {"fact": f"{fact.relation} of {fact.subject}", "value": trace.text[start:end]}

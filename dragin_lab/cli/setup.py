@@ -78,7 +78,7 @@ def fetch(name: str, output: str | None, url: str | None, again: bool) -> None:
     echo(note, err=True)
     if name in datasets.BENCHMARKS:
         source = name if folder is None else paths[0]
-        echo(f"questions that can be answered: {len(datasets.load(source)):,}", err=True)
+        echo(f"questions that can be answered: {len(datasets.load_questions(source)):,}", err=True)
     if passages := ORIGINS[name].passages:
         built = f"dragin-lab corpus build {paths[0]} --output FOLDER"
         echo(f"its {passages:,} passages: {built}", err=True)

@@ -80,7 +80,7 @@ _OPENED = re.compile(rf"(?:{_OPENS})\s*\Z")
 THOUGHT_MARK = re.compile(rf"{_OPENS}|{_CLOSES}|<\|(?:channel|message)\|>")
 
 
-def _closing(mark: str) -> str:
+def _closing_of(mark: str) -> str:
     """What closes a thought that a mark opens."""
     if mark.startswith("<|channel|>"):
         return _FINAL
@@ -115,7 +115,7 @@ def thoughts(text: str, opened: str = "") -> list[tuple[int, int]]:
 
 def _end_thought(text: str, start: int, mark: str) -> int:
     """Where a thought ends that a mark opens before ``start``."""
-    closing = _closing(mark)
+    closing = _closing_of(mark)
     close = text.find(closing, start)
     return len(text) if close < 0 else close + len(closing)
 
@@ -124,7 +124,7 @@ def open_thought(text: str) -> str:
     """The mark of the thought that a text ends within; "" where it ends outside one."""
     start, stop = (thoughts(text) or [(0, 0)])[-1]
     mark = re.compile(_OPENS).match(text, start)
-    if mark is None or stop < len(text) or text.endswith(_closing(mark[0]), mark.end()):
+    if mark is None or stop < len(text) or text.endswith(_closing_of(mark[0]), mark.end()):
         return ""
     return mark[0]
 
@@ -137,7 +137,7 @@ def opened_thought(prompt: str) -> str:
     return mark[0].strip() if mark else ""
 
 
-def hide(text: str, spans: Iterable[tuple[int, int]]) -> str:
+def hide_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
     """The text with some of its characters in a form that no mark and no word has; as long as
     before.
     """
@@ -200,17 +200,17 @@ def read_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_P
     (Appendix B).
 
     That is StrategyQA's first word, yes or true, no or false, whatever marks stand around it; "no"
-    for any other. Of other answers ``unwrap`` takes what the model put around them.
+    for any other. Of other answers ``unwrap_answer`` takes what the model put around them.
     """
     text = fold_phrase(text, phrase)
     if rule != "strategyqa" or phrase not in text:
         answer = extract_answer(text, rule, phrase)
-        bare = answer if rule == "strategyqa" else unwrap(answer)
+        bare = answer if rule == "strategyqa" else unwrap_answer(answer)
         return answer if bare == answer else _strip_ends(bare, rule)
     return _TRUTH.get(_first_word(text.partition(phrase)[2]), "no")
 
 
-def unwrap(answer: str) -> str:
+def unwrap_answer(answer: str) -> str:
     """An answer without what stands around it: a box, fonts and tags, a link's address, citations
     at its end.
 

@@ -23,7 +23,7 @@ class Threshold(float):
     table: Any
 
 
-def peaks(trace: Trace) -> list[np.ndarray]:
+def list_peaks(trace: Trace) -> list[np.ndarray]:
     """What is compared with θ in each draft of a trace: one number per sentence, or per draft."""
     compared = []
     for step in trace.steps:

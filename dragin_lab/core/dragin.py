@@ -30,17 +30,19 @@ class Rind(Trigger):
 
     def __init__(self, threshold: Any = MISSING, scale: str | None = None) -> None:
         object.__setattr__(self, "scale", scale)
-        object.__setattr__(self, "threshold", self._usual if threshold is MISSING else threshold)
+        object.__setattr__(
+            self, "threshold", self._usual_theta if threshold is MISSING else threshold
+        )
         self.__post_init__()
 
     @property
-    def _usual(self) -> float:
+    def _usual_theta(self) -> float:
         """θ where nobody gave one: each scale has its own."""
         return type(self).threshold if self.scale is None else 1.2
 
     @property
     def changed(self) -> dict[str, Any]:
-        theta = {"threshold": self.threshold} if self.threshold != self._usual else {}
+        theta = {"threshold": self.threshold} if self.threshold != self._usual_theta else {}
         return theta | ({"scale": self.scale} if self.scale is not None else {})
 
     @property

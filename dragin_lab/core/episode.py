@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from dragin_lab.core.answers import FORMS, Form, fold_phrase, hide, thoughts
+from dragin_lab.core.answers import FORMS, Form, fold_phrase, hide_spans, thoughts
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.trace.trace import Draft, Passage, Prompt
@@ -225,7 +225,7 @@ class AnswerLine(Stop):
     form: Form = FORMS["reasoning"]
 
     def reached(self, draft: Draft) -> str | None:
-        text = self.before + lead(self.tokenizer, draft) + draft.text
+        text = self.before + find_lead(self.tokenizer, draft) + draft.text
         return "answer" if find_answer_end(text, self.form, ended=False) is not None else None
 
 
@@ -267,7 +267,7 @@ def find_next_example(
     A mark of white space, such as a line's end, counts where something stands before it: in the
     text, or ``begun``.
     """
-    text = hide(text, thoughts(text, thought))
+    text = hide_spans(text, thoughts(text, thought))
     first = 0 if begun else len(text) - len(text.lstrip(f"\0{string.whitespace}"))
     places = [
         place for mark in marks if (place := text.find(mark, 0 if mark.strip() else first)) >= 0
@@ -275,7 +275,7 @@ def find_next_example(
     return len(text[: min(places)].rstrip()) if places else None
 
 
-def lead(tokenizer: Tokenizer, draft: Draft) -> str:
+def find_lead(tokenizer: Tokenizer, draft: Draft) -> str:
     """The space before a draft's text that decoding it by itself drops (SentencePiece
     vocabularies).
     """

@@ -121,7 +121,7 @@ class Formulator(MethodPart):
 
     def text(self, gap: Gap) -> str:
         """The query for a gap, as a text."""
-        text: str = self._call(gap)
+        text: str = self._call_function(gap)
         return text
 
     def query(self, gap: Gap) -> Query:

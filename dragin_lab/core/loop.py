@@ -18,7 +18,7 @@ from dragin_lab.core.answers import (
     CUTS,
     cut_prediction,
     fold_phrase,
-    hide,
+    hide_spans,
     open_thought,
     opened_thought,
     without_thoughts,
@@ -35,8 +35,8 @@ from dragin_lab.core.episode import (
     Watch,
     Write,
     find_answer_end,
+    find_lead,
     find_next_example,
-    lead,
 )
 from dragin_lab.core.formulators import Gap, formulate
 from dragin_lab.core.method import Method
@@ -326,7 +326,7 @@ class Loop(BaseLoop):
         tail = (stands if kept else f" {body}" * bool(body)) + request
         prompt = self._fit_prompt(tail, ANSWER_TOKENS, notes, "extraction", kept)
         continuation = yield from self.extract(prompt, AnswerLine(self.tokenizer, tail, form))
-        text = tail + lead(self.tokenizer, continuation) + continuation.text.rstrip()
+        text = tail + find_lead(self.tokenizer, continuation) + continuation.text.rstrip()
         text = text[: find_answer_end(text, form, ended=True)]
         return text if form.closes else cut_prediction(text, at_start=True)
 
@@ -393,7 +393,7 @@ class Loop(BaseLoop):
         to ``cut``. ``resumed`` where the draft resumes what a search cut.
         """
         step, trigger = self.step or self.new_step(), self.trigger
-        verdict: Verdict = self._verdict(draft, resumed)
+        verdict: Verdict = self._judge_seen(draft, resumed)
         step.words, peaks = verdict.words, () if trigger.unit == "word" else (verdict.peak,)
         if not verdict.fires:
             certain = trigger.span == "sentence" or draft.stopped != "length"
@@ -423,7 +423,7 @@ class Loop(BaseLoop):
         gap = self.gap(draft, sentence, token=verdict.token, cut=cut, hit_spans=hits)
         return replace(verdict, cut=step.decision.cut, gap=gap)
 
-    def _verdict(self, draft: Draft, resumed: bool) -> Verdict:
+    def _judge_seen(self, draft: Draft, resumed: bool) -> Verdict:
         """The trigger's verdict on what it looks at of a draft: its first sentence, or all of
         it.
         """
@@ -432,7 +432,7 @@ class Loop(BaseLoop):
             resumed, end = False, self.first_sentence(draft.text)[1]
             seen = draft.first(int((draft.offsets[:, 0] < end).sum()))
         else:
-            before += lead(self.tokenizer, draft)
+            before += find_lead(self.tokenizer, draft)
             close = find_answer_end(before + draft.text, self.template.shape, ended=True)
             # nothing fires after the final answer
             until = None if close is None else max(close - len(before), 0)
@@ -459,7 +459,7 @@ class Loop(BaseLoop):
             last = (int(starts[token]), min(int(stops[token]), span[1])) if len(visible) else (0, 0)
             place |= {"token": token, "cut": span[1], "hit_spans": (last,), "note": STANDS_IN}
         if answer is None:
-            answer = self.text + lead(self.tokenizer, written) + written.text[: place["cut"]]
+            answer = self.text + find_lead(self.tokenizer, written) + written.text[: place["cut"]]
         step = next(
             (step for step in reversed(self.trace.steps) if step.continuation is written), None
         )
@@ -499,7 +499,7 @@ class Loop(BaseLoop):
             step.decision.retrieve and step.continuation is None if goes_on is None else goes_on
         )
         # the space goes with the word after it
-        space = lead(self.tokenizer, written) if end else ""
+        space = find_lead(self.tokenizer, written) if end else ""
         more = bool(written.text[end:].strip())
         if ended:
             over = more or written.closed or written.stopped == "answer"
@@ -600,7 +600,7 @@ class AnswerText:
         thought or a call.
         """
         return "".join(
-            part.text if part.author == "model" else hide(part.text, [(0, len(part.text))])
+            part.text if part.author == "model" else hide_spans(part.text, [(0, len(part.text))])
             for part in self._parts
         )
 
@@ -621,7 +621,7 @@ class AnswerText:
         while (
             ids
             and not self._tokenizer.decode(ids[-1:], special=False)
-            and not _adds(draft, len(ids) - 1)
+            and not _adds_text(draft, len(ids) - 1)
         ):
             ids.pop()  # an end mark
         if ids:
@@ -629,10 +629,10 @@ class AnswerText:
                 self._parts.append(_Part("", "model"))
             part = self._parts[-1]
             part.ids += tuple(ids)
-            part.text = self._decode(part.ids)
+            part.text = self._decode_part(part.ids)
         reached = int(draft.offsets[n - 1, 1]) if n else 0
         if draft.text[reached:end]:
-            space = "" if ids else lead(self._tokenizer, draft)
+            space = "" if ids else find_lead(self._tokenizer, draft)
             self._parts.append(_Part(space + draft.text[reached:end], "model"))
 
     def insert(self, text: str, author: str) -> None:
@@ -647,13 +647,13 @@ class AnswerText:
             ids, text = part.ids, part.text
             while ids and place + len(text) > stop:
                 ids = ids[:-1]
-                text = self._decode(ids) if ids else ""
+                text = self._decode_part(ids) if ids else ""
             if ids:
                 parts.append((place, place + len(text), ids))
             place += len(part.text)
         return parts
 
-    def _decode(self, ids: tuple[int, ...]) -> str:
+    def _decode_part(self, ids: tuple[int, ...]) -> str:
         text = self._tokenizer.decode(ids, special=False)
         first = self._tokenizer.tokens(ids[:1])[0]
         opens = (
@@ -664,7 +664,7 @@ class AnswerText:
         return (" " * opens + text).rstrip(BROKEN)
 
 
-def _adds(draft: Draft, token: int) -> bool:
+def _adds_text(draft: Draft, token: int) -> bool:
     """Whether a token has characters of the text."""
     return bool(draft.offsets[token, 1] > draft.offsets[token, 0])
 

@@ -119,7 +119,7 @@ class PromptTemplate:
                 raise SettingError(
                     f"until={self.until!r} holds an empty text, at which every answer would end"
                 )
-        names = ["em", "f1", "precision", "recall", *map(named, self.metrics)]
+        names = ["em", "f1", "precision", "recall", *map(name_of, self.metrics)]
         if twice := next((name for name in names if names.count(name) > 1), ""):
             raise SettingError(
                 f"two scores are called {twice!r}; give the metric a function name of its own"
@@ -178,7 +178,7 @@ class PromptTemplate:
         if self.shape.task:
             return task_prompt(self.chat, self.shape.task, question, tail)
         if callable(self.layout):
-            return self._own(question, passages, tail)
+            return self._render_own(question, passages, tail)
         turn: list[tuple[str, str]] = []
         if passages is not None:
             texts = [p.text for p in passages] + [""] * max(0, slots - len(passages))
@@ -194,13 +194,13 @@ class PromptTemplate:
             [("exemplars", exemplars), *turn, ("", f"\n{self.shape.label}"), ("answer", tail)]
         )
 
-    def _own(self, question: str, passages: Sequence[Passage] | None, tail: str) -> Prompt:
+    def _render_own(self, question: str, passages: Sequence[Passage] | None, tail: str) -> Prompt:
         """The prompt of a custom layout. Raises ``SettingError`` where it cannot be one."""
         assert callable(self.layout)
         text = self.layout(question, passages, tail)
         if not isinstance(text, str) or not text.strip() or not text.endswith(tail):
             raise SettingError(
-                f"the layout {named(self.layout)} gave {str(text)[-60:]!r}; give a text that ends"
+                f"the layout {name_of(self.layout)} gave {str(text)[-60:]!r}; give a text that ends"
                 f" with the answer so far, {tail[-60:]!r}"
             )
         before, asked, after = text.removesuffix(tail).rpartition(question or "\0")
@@ -216,7 +216,7 @@ class PromptTemplate:
         answer = self.answer_rule(text)
         if not isinstance(answer, str):
             raise SettingError(
-                f"the answer rule {named(self.answer_rule)} gave {answer!r}; give a text, '' for"
+                f"the answer rule {name_of(self.answer_rule)} gave {answer!r}; give a text, '' for"
                 " none"
             )
         return answer
@@ -238,8 +238,8 @@ class PromptTemplate:
         scores = score_answer(answer, golds, released=released)
         for metric in self.metrics:
             value = metric(answer, golds)  # right or wrong count as 1 and 0
-            scores[named(metric)] = number(
-                named(metric), int(value) if isinstance(value, bool | np.bool_) else value
+            scores[name_of(metric)] = number(
+                name_of(metric), int(value) if isinstance(value, bool | np.bool_) else value
             )
         return scores
 
@@ -249,8 +249,10 @@ class PromptTemplate:
         if self.looked is not None:
             return self.looked
         rules = {"layout": self.layout, "answer rule": self.answer_rule}
-        functions: dict[str, Any] = {f"{kind} {named(rule)}": rule for kind, rule in rules.items()}
-        functions |= {f"metric {named(metric)}": metric for metric in self.metrics}
+        functions: dict[str, Any] = {
+            f"{kind} {name_of(rule)}": rule for kind, rule in rules.items()
+        }
+        functions |= {f"metric {name_of(metric)}": metric for metric in self.metrics}
         return {label: describe(given) for label, given in functions.items() if callable(given)}
 
     @property
@@ -259,8 +261,8 @@ class PromptTemplate:
         settings: dict[str, Any] = {
             "exemplars": len(self.exemplars),
             "instruction": self.instruction,
-            "layout": named(self.layout),
-            "answer_rule": named(self.answer_rule),
+            "layout": name_of(self.layout),
+            "answer_rule": name_of(self.answer_rule),
             "form": self.form,
         }
         if self.until is not None:
@@ -268,7 +270,7 @@ class PromptTemplate:
         if self.day:
             settings["day"] = self.day
         if self.metrics:
-            settings["metrics"] = list(map(named, self.metrics))
+            settings["metrics"] = list(map(name_of, self.metrics))
         own = {label: digest(node) for label, node in self.described.items()}
         if own:
             settings["defined"] = own
@@ -317,6 +319,6 @@ class PromptTemplate:
         )
 
 
-def named(given: Any) -> str:
+def name_of(given: Any) -> str:
     """A text as it is, a function by its name."""
     return given if isinstance(given, str) else str(getattr(given, "__name__", given))

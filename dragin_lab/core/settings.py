@@ -133,7 +133,7 @@ class MethodPart:
         """The digest of that; "" for what is built in."""
         return "" if self.built_in else digest(self.described)
 
-    def _call(self, given: Any) -> Any:
+    def _call_function(self, given: Any) -> Any:
         """What the function gives that it was made from."""
         function = getattr(self, "function", None)
         if function is None:

@@ -168,7 +168,7 @@ class Trigger(MethodPart):
 
     def score(self, draft: Draft) -> np.ndarray:
         """(n,) one number for each token of the draft, larger where the model is less sure."""
-        return np.asarray(self._call(draft))
+        return np.asarray(self._call_function(draft))
 
     def check_score(self, draft: Draft) -> np.ndarray:
         """``score`` as (n,) float64. Raises ``SettingError`` where it fails or is not one finite

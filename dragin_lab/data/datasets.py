@@ -49,7 +49,7 @@ INSTRUCTIONS = {
 }
 
 
-def load(
+def load_questions(
     source: Any,
     limit: int | None = None,
     *,
@@ -99,7 +99,7 @@ def load(
     elif (kind := _almanac_kind(source)) is not None:
         questions = almanac.questions(kind, split or "test")[:limit]
     else:
-        questions = check_ids(islice(read_benchmark(find(source, split)), limit))
+        questions = check_ids(islice(read_benchmark(find_file(source, split)), limit))
     if sample is None:
         return questions
     # The questions whose ids hash lowest under the seed, which depends on no generator's version,
@@ -113,14 +113,14 @@ def demo_questions() -> list[Question]:
     """Forty of Almanac's development questions, with their answers; about half are on what the
     model never saw.
     """
-    return load("almanac/2wikimultihopqa", 40, split="dev")
+    return load_questions("almanac/2wikimultihopqa", 40, split="dev")
 
 
-def benchmark(source: str | Path, split: str | None = None) -> str:
+def name_benchmark(source: str | Path, split: str | None = None) -> str:
     """Which benchmark a source is, judged by its first record; ``PLAIN`` for your own questions."""
     if is_own(source):
         return PLAIN
-    return _almanac_kind(source) or str(kind_of(first_fields(find(source, split))))
+    return _almanac_kind(source) or str(kind_of(first_fields(find_file(source, split))))
 
 
 def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
@@ -130,7 +130,7 @@ def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
     Raises ``DataError`` where the file is missing or cannot be read; questions without such titles
     are left out.
     """
-    return {id: titles for (id, _), titles in _read_titles(find(source)).items()}
+    return {id: titles for (id, _), titles in _read_titles(find_file(source)).items()}
 
 
 @cache
@@ -192,7 +192,9 @@ def needed_passages(question: Question) -> tuple[str, ...]:
     return ()
 
 
-def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None) -> PromptTemplate:
+def build_template(
+    name: str, exemplars: Iterable[Exemplar] | str | Path | None = None
+) -> PromptTemplate:
     """The paper's prompt for a benchmark: its instruction and how its answers are read
     (reference-behaviour §1, §6).
 
@@ -239,7 +241,7 @@ def template_of(exemplars: Iterable[Exemplar] | str | Path) -> PromptTemplate:
     without an instruction.
     """
     kind = str(exemplars).removeprefix(PUBLISHED) if isinstance(exemplars, str | Path) else PLAIN
-    return template(kind if kind in BENCHMARKS else PLAIN, exemplars)
+    return build_template(kind if kind in BENCHMARKS else PLAIN, exemplars)
 
 
 def data_folder() -> Path:
@@ -247,9 +249,9 @@ def data_folder() -> Path:
     return Path(os.environ.get("DRAGIN_LAB_DATA") or "data").expanduser()
 
 
-def find(source: str | Path, split: str | None = None) -> Path:
-    """The file that ``load`` reads; ``DataError`` where there is none. Almanac's questions are
-    in none.
+def find_file(source: str | Path, split: str | None = None) -> Path:
+    """The file that ``load_questions`` reads; ``DataError`` where there is none. Almanac's
+    questions are in none.
     """
     name = str(source)
     if name in BENCHMARKS and not Path(name).exists():

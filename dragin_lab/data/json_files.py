@@ -39,7 +39,7 @@ def read_objects(path: Path) -> Iterator[Any]:
     for row in whole:
         # of SQuAD
         if isinstance(row, Mapping) and isinstance(parts := row.get("paragraphs"), list):
-            yield from _flatten(parts)
+            yield from _list_questions(parts)
         elif isinstance(row, Mapping) and "Question" in row:  # of TriviaQA
             yield {
                 re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): value
@@ -49,7 +49,7 @@ def read_objects(path: Path) -> Iterator[Any]:
             yield row
 
 
-def _flatten(paragraphs: Iterable[Any]) -> Iterator[Any]:
+def _list_questions(paragraphs: Iterable[Any]) -> Iterator[Any]:
     for paragraph in paragraphs:
         if not (
             isinstance(paragraph, Mapping) and isinstance(questions := paragraph.get("qas"), list)

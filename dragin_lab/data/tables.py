@@ -59,7 +59,7 @@ def read_table(
     """
     form = _find_form(path, options, known, bare)
     csv.field_size_limit(1 << 30)  # characters, in the whole process
-    with _open(path, "rt", encoding=form.encoding, newline="") as file:
+    with _open_table(path, "rt", encoding=form.encoding, newline="") as file:
         rows = filter(None, csv.reader(file, delimiter=form.delimiter, strict=True))
         header = form.names or next(rows, [])
         columns: list[str] = []
@@ -81,7 +81,7 @@ def read_table(
             yield dict(zip(columns, row, strict=True))
 
 
-def _open(path: Path, mode: str, **how: Any) -> Any:
+def _open_table(path: Path, mode: str, **how: Any) -> Any:
     return (gzip.open if path.name.lower().endswith(".gz") else open)(path, mode, **how)
 
 
@@ -92,9 +92,9 @@ def _find_form(
     bare: Mapping[int, Sequence[str]],
 ) -> Form:
     usual = "\t" if ".tsv" in path.name.lower() else ","
-    with _open(path, "rb") as file:
+    with _open_table(path, "rb") as file:
         head = file.read(_HEAD)
-    encoding = _codec(options["encoding"]) if "encoding" in options else _find_encoding(head)
+    encoding = _read_codec(options["encoding"]) if "encoding" in options else _find_encoding(head)
     text = codecs.getincrementaldecoder(encoding)("replace").decode(head).removeprefix("\ufeff")
     delimiter = options.get("delimiter", "")
     delimiter = _NAMED.get(delimiter, delimiter)
@@ -193,7 +193,7 @@ def _kind_of(cell: str) -> str:
     return next((kind for kind, form in _KINDS.items() if form.fullmatch(cell.strip())), "")
 
 
-def _codec(name: str) -> str:
+def _read_codec(name: str) -> str:
     try:
         return "utf-8-sig" if codecs.lookup(name).name == "utf-8" else name
     except LookupError:

@@ -99,21 +99,21 @@ def read_rows(
             f"fields {options}: {str(source)[:60]} is no {', '.join(TABLES)} file; leave them out"
         )
     if not isinstance(source, str | Path):
-        return _place(type(source).__name__, _list_rows(source))
+        return _place_rows(type(source).__name__, _list_rows(source))
     name, path = str(source).lower(), as_path(source, DataError)
     if name.startswith(HUB) or path.is_dir():
-        return _place(str(source), _read_data_set(source))
+        return _place_rows(str(source), _read_data_set(source))
     if name.endswith(JSON_LINES):
         return read_json_lines(path)
     if name.endswith(JSON):
-        return _place(str(path), read_objects(path))
+        return _place_rows(str(path), read_objects(path))
     if name.endswith(PARQUET):
-        return _place(str(path), _read_parquet(path))
+        return _place_rows(str(path), _read_parquet(path))
     known = {
         *(fields or {}).values(),
         *(column for names in (usual or {}).values() for column in names),
     }
-    return _place(str(path), read_table(path, options, known, bare or {}))
+    return _place_rows(str(path), read_table(path, options, known, bare or {}))
 
 
 def _list_rows(source: Any) -> Iterable[Any]:
@@ -134,7 +134,7 @@ def _is_splits(source: Any) -> bool:
 
 def _read_arrow(source: Any) -> Iterator[Any]:
     """The rows of a table of Arrow, or of polars, duckdb and what else gives a stream of it."""
-    reader = _import("pyarrow", type(source).__name__).RecordBatchReader.from_stream(source)
+    reader = _import_package("pyarrow", type(source).__name__).RecordBatchReader.from_stream(source)
     for batch in reader:
         yield from batch.to_pylist()
 
@@ -143,7 +143,7 @@ def read_json_lines(path: Path) -> Iterator[Placed]:
     """The objects of a file of JSON lines, whatever its name; blank lines are skipped. Errors as
     for ``read_rows``.
     """
-    return _place(str(path), _read_json(path))
+    return _place_rows(str(path), _read_json(path))
 
 
 def _read_json(path: Path) -> Iterator[Any]:
@@ -152,7 +152,7 @@ def _read_json(path: Path) -> Iterator[Any]:
         yield from (json.loads(line) for line in lines if line.strip())
 
 
-def _place(name: str, records: Iterable[Any]) -> Iterator[Placed]:
+def _place_rows(name: str, records: Iterable[Any]) -> Iterator[Placed]:
     number = 0
     try:
         for number, record in enumerate(records, 1):
@@ -184,10 +184,10 @@ def _name_fields(record: Passage | Question) -> dict[str, Any]:
 
 
 def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
-    with _import("pyarrow.parquet", path).ParquetFile(path) as file:
+    with _import_package("pyarrow.parquet", path).ParquetFile(path) as file:
         schema, features = file.schema_arrow, None
         if b'"ClassLabel"' in (schema.metadata or {}).get(b"huggingface", b""):
-            features = _import("datasets", path).Features.from_arrow_schema(schema)
+            features = _import_package("datasets", path).Features.from_arrow_schema(schema)
         yield from _name_classes(
             (row for batch in file.iter_batches(_AT_ONCE) for row in batch.to_pylist()), features
         )
@@ -228,7 +228,7 @@ def list_records(frame: Any) -> Iterator[dict[str, Any]]:
 
 def _read_data_set(source: str | Path) -> Any:
     """The rows of a folder saved by ``datasets``, or of a data set on the Hub."""
-    name, datasets = str(source), _import("datasets", source)
+    name, datasets = str(source), _import_package("datasets", source)
     try:
         if name.startswith(HUB):
             title, _, split = name.removeprefix(HUB).partition("#")
@@ -257,7 +257,7 @@ def _only_split(name: str, data_set: Any) -> Any:
     return next(iter(data_set.values()))
 
 
-def _import(package: str, source: str | Path) -> Any:
+def _import_package(package: str, source: str | Path) -> Any:
     try:
         return import_module(package)
     except ImportError:

@@ -23,7 +23,7 @@ from dragin_lab.engines.layers import attention_layers, layer_kinds
 from dragin_lab.engines.tap import restoring
 from dragin_lab.engines.writing import Writing, refuse_not_finite
 from dragin_lab.errors import ModelError
-from dragin_lab.trace.draft import common
+from dragin_lab.trace.draft import count_common
 from dragin_lab.trace.trace import Draft, Prompt
 from dragin_lab.warning import warn
 
@@ -224,7 +224,7 @@ def _check_ids(lm: Any, ids: list[int], limits: Limits) -> Check:
             text = generate_text(lm.model, [ids], lm.device, None, _GREEDY)
         texts.append(text[0].tolist())
     own, tapped = texts[1], texts[0]
-    n = common(own, tapped)
+    n = count_common(own, tapped)
     apart = 0.0
     if n < len(own):
         read = torch.tensor([own[:n]], device=lm.device)

@@ -34,7 +34,7 @@ from dragin_lab.engines.writing import (
     refuse_not_finite,
     split_cache,
 )
-from dragin_lab.trace.draft import common
+from dragin_lab.trace.draft import count_common
 
 #: Settings of a generation config that are fixed here; ``_TokenChooser`` samples.
 _FIXED: dict[str, Any] = {
@@ -479,7 +479,7 @@ def score_texts(
 def _count_shared(prompts: Sequence[list[int]], group: list[int]) -> int:
     """How many ids some prompts begin with in common, before the last of each."""
     first = prompts[group[0]][:-1]
-    return min(common(first, prompts[i][:-1]) for i in group)
+    return min(count_common(first, prompts[i][:-1]) for i in group)
 
 
 def _score_after(

@@ -24,7 +24,7 @@ import torch
 
 from dragin_lab.checks import choice
 from dragin_lab.errors import MissingPackageError, ModelError
-from dragin_lab.trace.draft import common
+from dragin_lab.trace.draft import count_common
 
 DTYPES = {"float16": "GGML_TYPE_F16", "float32": "GGML_TYPE_F32"}  # of keys and values
 ROWS = "kq_soft_max"  # the node of a layer's attention, without the layer's number
@@ -268,11 +268,12 @@ class LlamaContext:
             return len(held)
         memory = self.bindings.llama_get_memory(self._require_context())
         best = max(
-            range(len(self._held)), key=lambda s: (common(self._held[s], pieces), s == sequence)
+            range(len(self._held)),
+            key=lambda s: (count_common(self._held[s], pieces), s == sequence),
         )
         if best != sequence:
             self.bindings.llama_memory_seq_cp(memory, best, sequence, 0, -1)
-        here = min(common(self._held[best], pieces), len(pieces) - 1)
+        here = min(count_common(self._held[best], pieces), len(pieces) - 1)
         if not self.bindings.llama_memory_seq_rm(
             memory, sequence, sum(map(len, pieces[:here])), -1
         ):

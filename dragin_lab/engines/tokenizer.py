@@ -18,7 +18,7 @@ from dragin_lab.checks import check_text, instance
 from dragin_lab.core.answers import THOUGHT_MARK
 from dragin_lab.core.loop import BROKEN, list_gaps
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.trace.draft import common
+from dragin_lab.trace.draft import count_common
 from dragin_lab.trace.trace import Prompt
 
 Span = tuple[int, int]
@@ -445,7 +445,9 @@ def find_spans(
         # A broken character at the end may look like a real U+FFFD of the whole text; only the last
         # token can tell.
         complete = text if i == len(decoded) - 1 else text.rstrip(BROKEN)
-        reach = max(end, len(complete) if whole.startswith(complete) else common(complete, whole))
+        reach = max(
+            end, len(complete) if whole.startswith(complete) else count_common(complete, whole)
+        )
         if special or (reach == end and len(text) <= end):
             spans.append((end, end))
         else:

@@ -70,7 +70,7 @@ class Formulation(MethodPart):
 
     def text(self, gap: ReleasedGap) -> str:
         """The query for a gap, as a text."""
-        text: str = self._call(gap)
+        text: str = self._call_function(gap)
         return text
 
     def query(self, gap: ReleasedGap) -> Episode[Query]:
@@ -265,7 +265,7 @@ class ReferenceLoop(BaseLoop):
             step.continuation_kept = (
                 measures.find_end(chunk, last.text) if clock.sentences else len(last.text)
             )
-            if self._join(step, text, f"{text.strip()} {chunk}"):
+            if self._record_text(step, text, f"{text.strip()} {chunk}"):
                 return
             text = self.trace.text
 
@@ -303,7 +303,7 @@ class ReferenceLoop(BaseLoop):
                     sentence = self._first_sentence(written.raw_text)
                     step.continuation_kept = measures.find_end(sentence, written.text)
                     new = measures.join_parts(text.strip(), kept, sentence)
-            if self._join(step, text, new):
+            if self._record_text(step, text, new):
                 return
             text = self.trace.text
 
@@ -324,7 +324,7 @@ class ReferenceLoop(BaseLoop):
         )
         return written
 
-    def _join(self, step: Step, old: str, new: str) -> bool:
+    def _record_text(self, step: Step, old: str, new: str) -> bool:
         """Record the step's text; whether the loop ends here (§4)."""
         self.trace.text = step.answer = new
         step.kept = new.strip().removeprefix(old.strip()).strip()
@@ -353,7 +353,7 @@ class ReferenceLoop(BaseLoop):
             return words, decision, None
         kept = " ".join(draft.sentences[:number])
         (start, stop), (a, b) = draft.ranges[number], draft.token_ranges[number]
-        gap = self._gap(
+        gap = self._describe_gap(
             measures.join_parts(self.question, text, kept),
             f"{self.question} {text} {kept} ",
             draft.sentences[number],
@@ -365,7 +365,7 @@ class ReferenceLoop(BaseLoop):
         )
         return words, decision, gap
 
-    def _gap(self, *place: Any, **more: Any) -> ReleasedGap:
+    def _describe_gap(self, *place: Any, **more: Any) -> ReleasedGap:
         return ReleasedGap(self.method.pipeline, self.tokenizer, self.question, *place, **more)
 
     def _scheduled_query(self, text: str, chunk: str, last: Draft | None) -> Episode[Query]:
@@ -377,7 +377,7 @@ class ReferenceLoop(BaseLoop):
         before = text.strip().removesuffix(chunk).strip()
         tokens, words = measures.decode_each(last, self.tokenizer), tuple(chunk.split())
         _, owned = measures.assign_tokens([chunk], tokens)[0]
-        gap = self._gap(
+        gap = self._describe_gap(
             measures.join_parts(self.question, text),
             f"{self.question} {before}  ",
             chunk,

@@ -23,8 +23,8 @@ from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.files import clear_drafts, read_bounded, write_whole
 from dragin_lab.run.batches import answer_each
-from dragin_lab.run.rundir import TRACES, Line, Prediction, RunError, encode, trace_name
-from dragin_lab.run.runwriter import RunFolder, append_line, describe_changes, prediction
+from dragin_lab.run.rundir import TRACES, Line, Prediction, RunError, encode_lines, trace_name
+from dragin_lab.run.runwriter import RunFolder, append_line, describe_changes, prediction_line
 from dragin_lab.run.setup import Setup
 from dragin_lab.study.same_episode import Thetas
 from dragin_lab.study.whatif import Replay, step_below
@@ -105,7 +105,7 @@ class PieceFolder(RunFolder):
             write_whole(path, (json.dumps(self.config, indent=1) + "\n").encode())
         read_into(self.pieces, folder, folder)
         kept = [piece for own in self.pieces.found.values() for piece in own]
-        write_whole(folder / PIECES, encode(map(write_piece, kept)))
+        write_whole(folder / PIECES, encode_lines(map(write_piece, kept)))
 
     def record(self, id: str, piece: Piece) -> Piece:
         """Write a piece down, its trace first; as it is then kept."""
@@ -114,7 +114,7 @@ class PieceFolder(RunFolder):
         path = trace_file(self.folder, id, piece.start)
         path.parent.mkdir(exist_ok=True)
         save_trace(piece.trace, path, slim=True)
-        append_line(self.folder / PIECES, encode([write_piece(piece)]))
+        append_line(self.folder / PIECES, encode_lines([write_piece(piece)]))
         return piece._replace(trace=path)
 
 
@@ -226,7 +226,7 @@ def method_below(method: Method, floor: float) -> Method:
 
 def take(setup: Setup, method: Method, folder: PieceFolder, trace: Trace) -> None:
     """Enter what an answer says: the next piece of its question, or that it failed."""
-    pieces, line, id = folder.pieces, prediction(trace), trace.question.id
+    pieces, line, id = folder.pieces, prediction_line(trace), trace.question.id
     if trace.ended == "error":
         pieces.failed[id] = line
         return

@@ -15,7 +15,7 @@ from dragin_lab.drawn import Drawn
 from dragin_lab.results.runs import Runs
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.cache import Counts
-from dragin_lab.run.intervals import describe_failures, summary
+from dragin_lab.run.intervals import describe_failures, summarize_lines
 from dragin_lab.run.rundir import RunRecord
 from dragin_lab.run.setup import Setup
 from dragin_lab.run.sweeps import on_a_scale, run_methods
@@ -55,8 +55,8 @@ class Sweep:
         with 95 % intervals.
 
         em, em_low, em_high, the same of f1 and of retrievals, and tokens (generated); see
-        ``intervals.summary``. The means are over the questions that failed at no value; ``failed``
-        counts those that did at this one, and ``attrs["notes"]`` says why.
+        ``intervals.summarize_lines``. The means are over the questions that failed at no value;
+        ``failed`` counts those that did at this one, and ``attrs["notes"]`` says why.
         """
         failed = [{line["id"] for line in record.failed} for record in self.records]
         some = (
@@ -67,7 +67,7 @@ class Sweep:
         lost = set[str]().union(*some)
         rows = [
             {"setting": self.setting, "value": value}
-            | summary([line for line in record.predictions if line["id"] not in lost])
+            | summarize_lines([line for line in record.predictions if line["id"] not in lost])
             | {"failed": len(ids)}
             for value, record, ids in zip(self.values, self.records, failed, strict=True)
         ]

@@ -16,7 +16,7 @@ from dragin_lab.results.compared import Compared
 from dragin_lab.results.conditions import At, list_differences, list_idle_thresholds
 from dragin_lab.results.latex import ROWS, escape_latex, write_environment
 from dragin_lab.results.statistics import PairedTest
-from dragin_lab.run.intervals import Interval, bracket, describe_failures
+from dragin_lab.run.intervals import Interval, describe_failures, write_interval
 from dragin_lab.run.rundir import Line, RunRecord, own_metrics
 from dragin_lab.text import csv_text
 
@@ -164,7 +164,7 @@ def numbers_of(own: str, mean: Interval, base: str, test: PairedTest | None) -> 
 
 def texts_of(own: str, mean: Interval, base: str, test: PairedTest | None, places: int) -> Parts:
     """The parts of a cell as they are shown, with so many decimals."""
-    ends = bracket(mean.low, mean.high, places=places)
+    ends = write_interval(mean.low, mean.high, places=places)
     parts: Parts = {own: f"{mean.mean:z.{places}f}", "95 %": ends}
     if test is not None:
         parts[f"− {base}"] = f"{test.difference:+z.{places}f} (p {test.p})"

@@ -24,7 +24,7 @@ from dragin_lab.text import fold_letters
 #: Name of the analysis in fingerprints; change it whenever a text may give other terms.
 NAME = "english-5"
 
-#: What ``fingerprint`` analyses: stems, possessives, joined words, numbers, other scripts, marks.
+#: What ``hash_analysis`` analyses: stems, possessives, joined words, numbers, other scripts, marks.
 _SAMPLE = (
     "The U.S. directors' generalizations possibly sky, Wajda’s 1,000.5 re-elected O'Brien's e_mail"
     " dying technology café ΣΊΣΥΦΟΣ İstanbul Москвы שלום العربية 東京タワー ภาษาไทย 한국어 ﬁlm"
@@ -54,7 +54,7 @@ ANALYZER = (
 
 
 @cache
-def _words() -> re.Pattern[str]:
+def _list_words() -> re.Pattern[str]:
     """Letters and digits with their combining marks."""
     # All have codes below 0x1f000 but variation selectors, which carry no text.
     marks = {
@@ -72,10 +72,10 @@ def prepare_text(text: str) -> str:
     if not text.isascii():
         text = _EAST_ASIAN.sub(r" \g<0> ", fold_letters(text))
     text = _ACRONYMS.sub("", _POSSESSIVES.sub("", text))
-    return text.translate(_ASCII) if text.isascii() else " ".join(_words().findall(text))
+    return text.translate(_ASCII) if text.isascii() else " ".join(_list_words().findall(text))
 
 
-def terms(text: str) -> list[str]:
+def list_terms(text: str) -> list[str]:
     """The index terms of a text, in order, with repetitions.
 
     >>> terms("The U.S. directors' films, and Wajda's café")
@@ -85,8 +85,8 @@ def terms(text: str) -> list[str]:
 
 
 @cache
-def fingerprint() -> str:
+def hash_analysis() -> str:
     """SHA-256 (hex) of the name and of the terms that the installed libraries give for a text in
     many scripts.
     """
-    return hashlib.sha256("\n".join([NAME, *terms(_SAMPLE)]).encode()).hexdigest()
+    return hashlib.sha256("\n".join([NAME, *list_terms(_SAMPLE)]).encode()).hexdigest()

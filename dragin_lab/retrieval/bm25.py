@@ -55,7 +55,7 @@ class _Lexical:
         """``search`` for each query, one after another."""
         k = count("k", k)
         return [
-            self._search(Counter(analysis.terms(check_text("query", query))), k)
+            self._search(Counter(analysis.list_terms(check_text("query", query))), k)
             for query in queries
         ]
 
@@ -92,8 +92,8 @@ class BM25(_Lexical):
         self.b = as_number("b", b, 0, 1)
         self.tie_breaker = as_number("tie_breaker", tie_breaker, 0, 1)
         self.corpus = instance("corpus", corpus, Corpus, _CORPUS)
-        titles = (analysis.terms(passage.title) for passage in corpus)
-        texts = (analysis.terms(passage.text) for passage in corpus)
+        titles = (analysis.list_terms(passage.title) for passage in corpus)
+        texts = (analysis.list_terms(passage.text) for passage in corpus)
         self._titles = _Field(titles, self.k1, self.b)
         self._texts = _Field(texts, self.k1, self.b)
 

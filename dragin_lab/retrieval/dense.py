@@ -48,7 +48,7 @@ class Dense:
 
     def __init__(self, corpus: Corpus, encoder: Encoder, file: Path | None = None) -> None:
         self.corpus, self.encoder = corpus, encoder
-        self._faiss = _import("faiss").__version__
+        self._faiss = _import_package("faiss").__version__
         self._cut = ""  # what the encoder left out of the passages
         if file is not None and file.exists():
             self._index = _read_index(file)
@@ -113,7 +113,7 @@ def index_file(corpus: Corpus, encoder: Encoder) -> Path:
 
 def _encode_corpus(corpus: Corpus, encoder: Encoder) -> Any:
     """A flat FAISS index of the vectors of all passages."""
-    index = _import("faiss").IndexFlatIP(encoder.dimension)
+    index = _import_package("faiss").IndexFlatIP(encoder.dimension)
     title = printable(f"encode by {encoder.name}")
     with tqdm(total=len(corpus), desc=title, unit=" passages", leave=False, disable=None) as bar:
         for start in range(0, len(corpus), _BLOCK):
@@ -125,7 +125,7 @@ def _encode_corpus(corpus: Corpus, encoder: Encoder) -> Any:
 
 def _read_index(file: Path) -> Any:
     try:
-        return _import("faiss").read_index(str(file))
+        return _import_package("faiss").read_index(str(file))
     except RuntimeError as error:  # of FAISS
         why = str(error)[:100]
         raise DataError(
@@ -143,12 +143,12 @@ def _write_index(index: Any, file: Path, cut: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         if cut:
             write_whole(_note_of(file), cut.encode())
-        write_whole(file, _import("faiss").serialize_index(index))
+        write_whole(file, _import_package("faiss").serialize_index(index))
     except OSError as error:
         raise DataError(not_saved(file, error)) from error
 
 
-def _import(package: str) -> Any:
+def _import_package(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
@@ -275,7 +275,7 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
     from dragin_lab.engines.identity import hash_weights
     from dragin_lab.engines.names import find_source, refuse_adapter
 
-    library, where = _import("sentence_transformers"), str(sources.choose_device(device))
+    library, where = _import_package("sentence_transformers"), str(sources.choose_device(device))
     # The embedded model's hidden states make a poor encoder, which needs no download.
     source, folder = find_source(embedded_model_path() if model == EMBEDDED else model)
     refuse_adapter(source)
@@ -292,7 +292,7 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
             return Encoder(name, opened, weights_sha256=hash_weights(opened, []), pooling=pooling)
         # Read once for what is missing: sentence-transformers fills what the files lack at random.
         sources.load_weights(AutoModel, source, device_map="meta")
-        modules = _import("sentence_transformers.sentence_transformer.modules")
+        modules = _import_package("sentence_transformers.sentence_transformer.modules")
         words = modules.Transformer(
             source, model_kwargs={"dtype": "float32"}, processor_kwargs={"padding_side": "right"}
         )

@@ -48,7 +48,7 @@ def as_retriever(given: Any) -> Any:
         return Elasticsearch(*given)
     library, door = _find_door(given)
     if door is not None:
-        return Opened(given, door, type(given).__name__, _describe(library, given))
+        return Opened(given, door, type(given).__name__, _describe_object(library, given))
     search = getattr(given, "search", given)
     if not callable(search):
         raise SettingError(
@@ -100,7 +100,7 @@ def _find_door(retriever: Any) -> tuple[str, Callable[[str, int], Any] | None]:
     return "", None
 
 
-def _describe(library: str, retriever: Any) -> dict[str, Any]:
+def _describe_object(library: str, retriever: Any) -> dict[str, Any]:
     """The library, the class, and the class of the store behind it, where the object says it."""
     facts = {"kind": library, "class": _name_class(retriever)}
     store = getattr(retriever, "vectorstore", None) or getattr(retriever, "document_store", None)
@@ -319,7 +319,7 @@ class Elasticsearch:
         }
         body = {"_source": fields, "query": {"multi_match": match}, "size": count("k", k)}
         # and by a search type whose scores do not depend on the number of shards
-        with self._answering():
+        with self._name_failures():
             answer = self.client.search(
                 index=self.index, body=body, search_type="dfs_query_then_fetch"
             )
@@ -345,7 +345,7 @@ class Elasticsearch:
         return f"Elasticsearch({self.index!r})"
 
     def _describe(self) -> dict[str, Any]:
-        with self._answering():
+        with self._name_failures():
             (facts,) = dict(self.client.indices.get(index=self.index)).values()
             fields, settings = (
                 facts["mappings"].get("properties", {}),
@@ -373,7 +373,7 @@ class Elasticsearch:
         }
 
     @contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _name_failures(self) -> Iterator[None]:
         """Name the index of a request that fails, and of an answer that lacks what a search
         server's has.
         """

@@ -54,7 +54,7 @@ def is_stored(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
-def remedy(folder: Path) -> str:
+def say_build_again(folder: Path) -> str:
     return f"build it again: dragin-lab corpus build SOURCE --output {folder} --force"
 
 
@@ -89,7 +89,7 @@ def _describe_layout() -> dict[str, Any]:
     return {
         "format": FORMAT,
         "analysis": analysis.NAME,
-        "analysis_sha256": analysis.fingerprint(),
+        "analysis_sha256": analysis.hash_analysis(),
     }
 
 
@@ -100,13 +100,13 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         about["passages"], about["fingerprint"] = int(about["passages"]), str(about["fingerprint"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         why = str(error)[:200]
-        raise DataError(f"{path}: cannot be read ({why}); {remedy(folder)}") from None
+        raise DataError(f"{path}: cannot be read ({why}); {say_build_again(folder)}") from None
     for name, value in _describe_layout().items():
         if about.get(name) != value:
             was = shown(about.get(name))
             raise DataError(
                 f"{folder}: was built with {name} {was}, and this is {shown(value)};"
-                f" {remedy(folder)}"
+                f" {say_build_again(folder)}"
             )
     return about
 
@@ -126,12 +126,12 @@ class Stored:
             self.searcher, self.schema = index.searcher(), index.schema
         except ValueError as error:  # from tantivy
             raise DataError(
-                f"{self.folder}: is damaged ({str(error)[:100]}); {remedy(self.folder)}"
+                f"{self.folder}: is damaged ({str(error)[:100]}); {say_build_again(self.folder)}"
             ) from None
         if self.searcher.num_docs != len(self):
             raise DataError(
                 f"{self.folder}: holds {self.searcher.num_docs:,} passages and not {len(self):,};"
-                f" {remedy(self.folder)}"
+                f" {say_build_again(self.folder)}"
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -161,7 +161,7 @@ class Stored:
         if [row for row, _ in hits] != [*range(start, stop)]:
             raise DataError(
                 f"{self.folder}: lacks some of the rows {start} to {stop - 1};"
-                f" {remedy(self.folder)}"
+                f" {say_build_again(self.folder)}"
             )
         return [self.passage(address) for _, address in hits]
 

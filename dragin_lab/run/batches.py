@@ -55,17 +55,17 @@ class SideBySide:
         """Do one thing, such as writing a token; the requests that are answered by then.
         Failures are answers too.
         """
-        self._search()
+        self._start_search()
         if self._under_way is not None and (not len(self.drafts) or self._under_way[1].done()):
             asking, results = self._under_way
             answers: list[tuple[Running, Answer]] = list(zip(asking, results.result(), strict=True))
             self._under_way = None
-            self._search()
+            self._start_search()
             return answers
         drafts: list[tuple[Running, Answer]] = self.drafts.step()
         return drafts
 
-    def _search(self) -> None:
+    def _start_search(self) -> None:
         if not self._waiting or self._under_way is not None:
             return
         asking, requests = zip(*self._waiting, strict=True)

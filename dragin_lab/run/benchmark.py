@@ -33,7 +33,7 @@ from dragin_lab.run.rundir import CONFIG, FORMAT, Line, read_config
 from dragin_lab.run.runwriter import Finished, RunFolder, check_settings, record_of
 from dragin_lab.run.setup import Setup, describe_model, describe_retriever
 from dragin_lab.text import facts_html
-from dragin_lab.trace.records import fingerprint
+from dragin_lab.trace.records import hash_questions
 from dragin_lab.trace.trace import Question
 from dragin_lab.warning import warn
 
@@ -79,7 +79,7 @@ class Benchmark:
         """SHA-256 (hex) over ids, texts and gold answers, in order, of the first questions or
         all.
         """
-        return fingerprint(self.questions[:first])
+        return hash_questions(self.questions[:first])
 
     def among(self, exemplars: Iterable[Exemplar]) -> list[str]:
         """The ids of its questions that are asked in worked examples too."""
@@ -105,21 +105,23 @@ def benchmark(
     split: str | None = None,
     fields: str | Mapping[str, str] | None = None,
 ) -> Benchmark:
-    """A benchmark with the paper's prompt for it; arguments and errors as for ``datasets.load`` and
-    ``.template``.
+    """A benchmark with the paper's prompt for it; arguments and errors as for
+    ``datasets.load_questions`` and ``.build_template``.
 
     A file is called by its name, with its folder's where that says nothing ("dev"); rows that are
     in no file, and lists of texts, are called "questions". Your own questions are asked with the
     model's own default prompt, where no ``exemplars`` are given.
     """
-    questions = datasets.load(source, limit, split=split, sample=sample, seed=seed, fields=fields)
-    kind = datasets.benchmark(source, split)
+    questions = datasets.load_questions(
+        source, limit, split=split, sample=sample, seed=seed, fields=fields
+    )
+    kind = datasets.name_benchmark(source, split)
     name, in_split = (
         _name_source(str(source), split) if isinstance(source, str | Path) else ("questions", None)
     )
     template = None
     if kind != PLAIN or exemplars is not None:
-        template = datasets.template(
+        template = datasets.build_template(
             str(source) if name.startswith("almanac/") else kind, exemplars
         )
     return Benchmark(name, tuple(questions), template, in_split, limit, sample, kind)
@@ -390,7 +392,7 @@ def _name_source(source: str, split: str | None) -> tuple[str, str | None]:
     if is_own(source):
         path = Path(source.removeprefix(HUB).partition("#")[0])
     else:
-        path = datasets.find(source, split)
+        path = datasets.find_file(source, split)
     named = [word for word in re.split(r"[^a-z]+", path.stem.lower()) if word in _SPLITS]
     part = named[0] if named else None
     if source in datasets.BENCHMARKS:

@@ -125,7 +125,7 @@ class _Branching:
                     request = episode.send(answer)
         except StopIteration:
             if not self.parted:
-                raise self._strayed("ends before the branch parts") from None
+                raise self._stray_error("ends before the branch parts") from None
         finally:
             episode.close()
 
@@ -134,11 +134,11 @@ class _Branching:
         source, step = ("extraction", None) if kind == "answer" else (kind, self.step)
         recorded, prompt = _find_text(self.parent, step, source)
         if recorded is None or prompt is None or prompt.text != request.prompt.text:
-            raise self._strayed(f"writes its {source} after another prompt", step)
+            raise self._stray_error(f"writes its {source} after another prompt", step)
         change = self.change
         queried = step is not None and self.parent.steps[step].query is not None
         if (step, source) == (change.parting.step, change.parting.source):
-            self._part()
+            self._begin_change()
             if change.ids:
                 return (yield replace(request, prefix=change.ids))
             queried = True  # another decision on what was written
@@ -152,7 +152,9 @@ class _Branching:
         ids = tuple(recorded.ids.tolist())
         draft: Draft = yield replace(request, prefix=ids, max_new_tokens=len(ids))
         if len(draft) < len(ids):
-            raise self._strayed(f"ends its {source} after {len(draft)} of {len(ids)} tokens", step)
+            raise self._stray_error(
+                f"ends its {source} after {len(draft)} of {len(ids)} tokens", step
+            )
         return replace(recorded, rows=draft.rows, states=draft.states)
 
     def _search(self, request: Search) -> Episode[list[Passage]]:
@@ -160,12 +162,12 @@ class _Branching:
         recorded = self.parent.steps[step].query if step < len(self.parent.steps) else None
         strays = recorded is None or recorded.sent != request.query
         if recorded is None or (strays and self.parent.parting is None):
-            raise self._strayed(f"searches for {request.query!r}", step)
+            raise self._stray_error(f"searches for {request.query!r}", step)
         if strays:  # the parent's query was put in
             self.trace.steps[step].query, request = recorded, replace(request, query=recorded.sent)
         change = self.change
         if change.parting.step == step and change.parting.kind == "query":
-            self._part()
+            self._begin_change()
             if (query := change.parting.after) != recorded.text:
                 self.trace.steps[step].query = Query(
                     query, query, note=f"in place of {recorded.text!r}"
@@ -173,17 +175,17 @@ class _Branching:
                 request = replace(request, query=query)
             return (yield request)
         if change.parting.step == step and change.parting.kind == "passages":
-            self._part()
+            self._begin_change()
             return list(change.passages)
         return list(self.parent.steps[step].passages)
 
-    def _part(self) -> None:
+    def _begin_change(self) -> None:
         self.parted = True
         self.trace.steps[: self.step] = self.parent.steps[: self.step]
         if self.change.parting.source == "extraction":  # the last step is whole, notes and all
             self.trace.steps[-1].notes[:] = self.parent.steps[-1].notes
 
-    def _strayed(self, how: str, step: int | None = None) -> SettingError:
+    def _stray_error(self, how: str, step: int | None = None) -> SettingError:
         where = "" if step is None else f" at step {step + 1}"
         return SettingError(
             f"the episode of {self.parent.question.text[:60]!r} {how}{where}, which the trace does"

@@ -101,7 +101,7 @@ def as_cache(given: Cache | bool | None) -> Cache | None:
     raise SettingError(f"cache={shown(given)}: {advice}")
 
 
-def cached(lm: Engine, cache: Cache | None) -> Any:
+def serve_from(lm: Engine, cache: Cache | None) -> Any:
     """The model, with its drafts served from ``cache`` and added to it.
 
     It is the model itself without a cache, under sampling, and where it does not say what decides
@@ -139,7 +139,7 @@ class CachedModel:
         return self.keep(request, self.lm.write(replace(request, among=True), seed, watch=watch))
 
     def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
-        key = self._key("attention", [int(i) for i in ids])
+        key = self._key_of("attention", [int(i) for i in ids])
         if key not in self.cache:
             self.cache[key] = (attend or self.lm.attend)(ids)
         return np.array(self.cache[key])  # the taker's own
@@ -155,7 +155,7 @@ class CachedModel:
             if stored is None:
                 continue
             outgrown = True
-            if (served := replay(stored, request, self.lm.tokenizer, watch)) is not None:
+            if (served := replay_stop(stored, request, self.lm.tokenizer, watch)) is not None:
                 counts.drafts_served += 1
                 counts.tokens_served += len(served)
                 return replace(served, prompt_offsets=self._encode(request)[1])
@@ -173,7 +173,7 @@ class CachedModel:
 
     def _draft_key(self, request: Write, attention: bool) -> str:
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in request.bias]
-        return self._key(
+        return self._key_of(
             "draft", [self._encode(request)[0], bias, attention, request.hidden, request.prefix]
         )
 
@@ -185,13 +185,13 @@ class CachedModel:
         ids, offsets = tokenizer.encode_prompt(request.prompt, self.lm.name)
         return ids, offsets
 
-    def _key(self, kind: str, request: Any) -> str:
+    def _key_of(self, kind: str, request: Any) -> str:
         return sha256(
             json.dumps([self._identify(), kind, request], sort_keys=True).encode()
         ).hexdigest()
 
 
-def replay(
+def replay_stop(
     stored: Draft, request: Write, tokenizer: Any, watch: OnToken | None = None
 ) -> Draft | None:
     """What a request's stop makes of a draft that was written after the same prompt; None where it

@@ -252,7 +252,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         """What the workers have loaded; waits for the first of them."""
         while self._first is None:
             self._start_workers(self._wanted)
-            self._next()
+            self._wait_for_worker()
         return self._first
 
     @property
@@ -305,7 +305,7 @@ class Cluster(AbstractContextManager["Cluster"]):
                     worker = self._idle.pop()
                     task = worker.answer.remote(share, method, asking, options)
                     self._tasks[task] = worker, {question.id: question for question in share}
-                answer, lost, why = self._next()
+                answer, lost, why = self._wait_for_worker()
                 if answer is not None:
                     yield answer
                 losses.update(question.id for question in lost)
@@ -342,7 +342,7 @@ class Cluster(AbstractContextManager["Cluster"]):
             worker = self._new.remote(self.recipe, max(1, int(self._need["CPU"])))
             self._tasks[worker.load.remote()] = worker, None
 
-    def _next(self) -> tuple[Finished | None, list[Question], str]:
+    def _wait_for_worker(self) -> tuple[Finished | None, list[Question], str]:
         """Wait for a worker: an answer, or the questions of a worker that was lost and why, or
         neither.
         """
@@ -367,11 +367,11 @@ class Cluster(AbstractContextManager["Cluster"]):
             del share[result.line["id"]]
             return result, [], ""
         if share is None:
-            self._admit(result)
+            self._admit_worker(result)
         self._idle.append(self._tasks.pop(task)[0])
         return None, [], ""
 
-    def _admit(self, report: WorkerReport) -> None:
+    def _admit_worker(self, report: WorkerReport) -> None:
         """A worker has loaded: it must have this process's library and the first worker's model
         and passages.
         """

@@ -21,7 +21,7 @@ from dragin_lab.run.rundir import SCORES
 
 LEVEL = 0.95
 RESAMPLES = 2_000
-#: What ``summary`` gives the mean of.
+#: What ``summarize_lines`` gives the mean of.
 COUNTS = ("retrievals", "tokens")
 MEASURES = ("em", "f1", *COUNTS)
 
@@ -43,7 +43,7 @@ class Interval:
 _NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 
 
-def bracket(low: float, high: float, *, places: int = 3) -> str:
+def write_interval(low: float, high: float, *, places: int = 3) -> str:
     """The ends of an interval as text, "[0.120, 0.480]"; "–" where there is none."""
     return f"[{low:.{places}f}, {high:.{places}f}]" if low <= high else "–"
 
@@ -162,7 +162,7 @@ def _is_share(measure: str, values: Numbers) -> bool:
     return measure not in COUNTS and {*values} <= {0.0, 1.0}
 
 
-def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def summarize_lines(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Means of ``MEASURES`` with their 95 % intervals: ``n``, ``scored``, ``em``, ``em_low``,
     ``em_high`` and so on.
 

@@ -53,7 +53,7 @@ Seconds = Annotated[float, Meta(ge=0, lt=2**31)]
 
 
 class Prediction(TypedDict):
-    """A line of ``predictions.jsonl`` (``prediction``)."""
+    """A line of ``predictions.jsonl`` (``prediction_line``)."""
 
     id: str
     question: str
@@ -81,7 +81,7 @@ class Prediction(TypedDict):
 
 
 class Timing(TypedDict):
-    """A line of ``timings.jsonl`` (``timing``)."""
+    """A line of ``timings.jsonl`` (``timing_line``)."""
 
     id: str
     seconds: Seconds
@@ -120,7 +120,7 @@ class _Config(TypedDict):
     seed: int
 
 
-def encode(lines: Iterable[Line]) -> bytes:
+def encode_lines(lines: Iterable[Line]) -> bytes:
     """Lines as they are written: JSON in ASCII."""
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from filelock import FileLock, Timeout
 
-from dragin_lab.core.budget import peaks
+from dragin_lab.core.budget import list_peaks
 from dragin_lab.core.fingerprint import list_changes
 from dragin_lab.errors import RunError, TraceFileError
 from dragin_lab.files import LOCK, as_path, clear_drafts, not_saved, remedy, write_whole
@@ -49,16 +49,16 @@ class Finished(NamedTuple):
     """
 
     line: Line
-    timing: Line
+    timing_line: Line
     trace: Trace | None
 
 
 def record_of(trace: Trace, traces: bool | None = False) -> Finished:
     """What is recorded of a trace: its lines, and itself unless ``traces`` is False."""
-    return Finished(prediction(trace), timing(trace), None if traces is False else trace)
+    return Finished(prediction_line(trace), timing_line(trace), None if traces is False else trace)
 
 
-def prediction(trace: Trace) -> Line:
+def prediction_line(trace: Trace) -> Line:
     """The line of ``predictions.jsonl``: what was answered and what it took, and nothing that
     changes from run to run.
 
@@ -90,7 +90,7 @@ def prediction(trace: Trace) -> Line:
     return line | ({"error": trace.error} if trace.ended == "error" else {})
 
 
-def timing(trace: Trace) -> Line:
+def timing_line(trace: Trace) -> Line:
     """The line of ``timings.jsonl``: seconds in all and by kind of request, and what did not have
     to be computed.
 
@@ -103,7 +103,9 @@ def timing(trace: Trace) -> Line:
         for kind in ("draft", "attend", "search")
     }
     stored = {f"stored_{name}": count for name, count in trace.stored.items()}
-    reached = [float(max(of_draft)) for of_draft in peaks(trace) if len(of_draft)]  # by each draft
+    reached = [
+        float(max(of_draft)) for of_draft in list_peaks(trace) if len(of_draft)
+    ]  # by each draft
     scores = {rundir.PEAK: max(reached, default=None), rundir.LEAST: min(reached, default=None)}
     line = {
         "id": trace.question.id,
@@ -188,7 +190,7 @@ class RunFolder:
                     f"{folder}: holds {rundir.PREDICTIONS} but no {rundir.CONFIG}; give another"
                     " folder"
                 )
-            self._rewrite(rundir.CONFIG, _write_config(self.config))
+            self._rewrite_file(rundir.CONFIG, _write_config(self.config))
             return
         there = check_settings(folder, self.config, self._grown)
         lines = rundir.read_lines(folder / rundir.PREDICTIONS, rundir.Prediction)
@@ -202,9 +204,9 @@ class RunFolder:
         timings = rundir.read_lines(folder / rundir.TIMINGS, rundir.Timing)
         self._timings = {qid: line for qid, line in timings.items() if qid in self.done}
         self._note_circumstances(there)
-        self._rewrite(rundir.CONFIG, _write_config(self.config))
-        self._rewrite(rundir.PREDICTIONS, rundir.encode(self.done.values()))
-        self._rewrite(rundir.TIMINGS, rundir.encode(self._timings.values()))
+        self._rewrite_file(rundir.CONFIG, _write_config(self.config))
+        self._rewrite_file(rundir.PREDICTIONS, rundir.encode_lines(self.done.values()))
+        self._rewrite_file(rundir.TIMINGS, rundir.encode_lines(self._timings.values()))
 
     def _note_circumstances(self, there: dict[str, Any]) -> None:
         """Say, and record, where a run is completed under another version or on another device
@@ -231,12 +233,12 @@ class RunFolder:
         """
         id = line["id"]
         if self.folder is not None and trace is not None:
-            self._keep(self.folder, line, trace)
+            self._keep_trace(self.folder, line, trace)
         if id in self.done:
             return
         if self.folder is not None:
-            append_line(self.folder / rundir.TIMINGS, rundir.encode([timing]))
-            append_line(self.folder / rundir.PREDICTIONS, rundir.encode([line]))
+            append_line(self.folder / rundir.TIMINGS, rundir.encode_lines([timing]))
+            append_line(self.folder / rundir.PREDICTIONS, rundir.encode_lines([line]))
         self._timings[id], self.done[id] = timing, line
 
     def lacks_trace(self, id: str) -> bool:
@@ -244,7 +246,7 @@ class RunFolder:
         folder = self.folder if self._traces else None
         return folder is not None and not (folder / rundir.TRACES / rundir.trace_name(id)).exists()
 
-    def _keep(self, folder: Path, line: Line, trace: Trace) -> None:
+    def _keep_trace(self, folder: Path, line: Line, trace: Trace) -> None:
         """Save a trace, as far as there is room; not that of an answer again that is not the
         recorded one.
         """
@@ -272,9 +274,11 @@ class RunFolder:
     def finish(self) -> None:
         """Put the lines into the order of the questions, once every question has one."""
         for name, lines in ((rundir.PREDICTIONS, self.done), (rundir.TIMINGS, self._timings)):
-            self._rewrite(name, rundir.encode(lines[qid] for qid in self.ids if qid in lines))
+            self._rewrite_file(
+                name, rundir.encode_lines(lines[qid] for qid in self.ids if qid in lines)
+            )
 
-    def _rewrite(self, name: str, data: bytes) -> None:
+    def _rewrite_file(self, name: str, data: bytes) -> None:
         """Replace a file whole; not where it holds this already."""
         if self.folder is None:
             return

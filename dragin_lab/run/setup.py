@@ -22,7 +22,7 @@ from dragin_lab.core.prompts import LAYOUTS, PromptTemplate
 from dragin_lab.data.exemplars import SHOWN_FORMS, load_template
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.run.cache import Cache, cached
+from dragin_lab.run.cache import Cache, serve_from
 from dragin_lab.warning import warn
 
 
@@ -54,7 +54,7 @@ class Setup:
 
     @property
     def writer(self) -> Any:
-        return self.model if self.cache is None else cached(self.model, self.cache)
+        return self.model if self.cache is None else serve_from(self.model, self.cache)
 
     def template(self, method: Method, asked: PromptTemplate | None = None) -> PromptTemplate:
         """The prompt in the form that a method answers in: ``prompt``, else ``asked``, else the
@@ -149,7 +149,7 @@ def as_method(given: Method | str, settings: Mapping[str, Any]) -> Method:
     return make_method(given, **settings)
 
 
-def serves(name: str, model: Any) -> bool:
+def serves_method(name: str, model: Any) -> bool:
     """Whether a model without attention gives all that a built-in method reads."""
     method = make_method(name)
     return not method.reads_attention and (
@@ -162,7 +162,7 @@ def check_needs(method: Method, model: Any) -> None:
     give.
     """
     if method.reads_attention and not getattr(model, "has_attention", True):
-        free = [name for name in METHODS if serves(name, model)]
+        free = [name for name in METHODS if serves_method(name, model)]
         why = getattr(model, "no_attention", "")
         raise SettingError(
             f"method {method.name!r} looks at attention, and {model.name} has none; these need only"

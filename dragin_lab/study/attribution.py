@@ -195,11 +195,13 @@ class Attribution:
         makes its retrieval a used one.
         """
         rows = [
-            row for text, draft, marks in self.texts() for row in self._rows(text, draft, marks)
+            row
+            for text, draft, marks in self.texts()
+            for row in self._list_words(text, draft, marks)
         ]
         return pd.DataFrame(rows, columns=list(WORDS)).astype(WORDS)
 
-    def _rows(
+    def _list_words(
         self, text: AttributedText, draft: Draft, marks: np.ndarray
     ) -> Iterator[dict[str, Any]]:
         """The words of a text of n tokens, as rows."""
@@ -324,7 +326,11 @@ class Attribution:
             before, after = find_replaced(self.trace, step)
             had = any(holds_value(before, gold) for gold in golds)
             has = any(holds_value(after, gold) for gold in golds)
-            row = {"step": number, "query": step.query.sent, "found": self._found(step.passages)}
+            row = {
+                "step": number,
+                "query": step.query.sent,
+                "found": self._found_label(step.passages),
+            }
             row |= {"holds gold": self._holds_gold(step.passages), "used": len(used) > 0}
             row |= {"which": which, "words": len(used), "nats": mine["nats"].sum()}
             row |= {"thrown away": before, "came instead": after}
@@ -333,7 +339,7 @@ class Attribution:
             rows.append(row)
         return pd.DataFrame(rows, columns=list(RETRIEVALS)).astype(RETRIEVALS)
 
-    def _found(self, hits: Sequence[Passage]) -> bool | None:
+    def _found_label(self, hits: Sequence[Passage]) -> bool | None:
         if not self.gold:
             return None
         return any({plain_title(hit.title), plain_title(hit.id)} & self.gold for hit in hits)

@@ -88,7 +88,7 @@ class StoredTokenizer:
         raise TraceFileError("a trace holds no chat template; give tokenizer=lm.tokenizer")
 
 
-def fits(tokenizer: Tokenizer, trace: Trace) -> bool:
+def fits_trace(tokenizer: Tokenizer, trace: Trace) -> bool:
     """Whether a tokenizer is the one a trace was made with: it names the trace's ids as the
     trace does.
     """

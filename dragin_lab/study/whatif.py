@@ -31,7 +31,7 @@ from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.reference import measures
 from dragin_lab.reference.released import QUERY_TOKENS, ReferenceLoop, ReleasedDraft, ReleasedGap
 from dragin_lab.study.same_episode import EVERYWHERE, Thetas, where_alike, where_judged_alike
-from dragin_lab.study.stored_drafts import StoredDraft, StoredTokenizer, fits
+from dragin_lab.study.stored_drafts import StoredDraft, StoredTokenizer, fits_trace
 from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Decision, Draft, Query, Step, Trace, Words
 
@@ -190,7 +190,7 @@ class Replay:
             raise SettingError(
                 f"tokenizer {shown(tokenizer)} is {type(tokenizer).__name__}; give lm.tokenizer"
             )
-        if tokenizer is not None and not fits(tokenizer, trace):
+        if tokenizer is not None and not fits_trace(tokenizer, trace):
             raise SettingError(
                 "the tokenizer names the trace's tokens otherwise; give that of the model that"
                 " wrote it"
@@ -302,7 +302,12 @@ class Replay:
         if lacking := _find_lacking(method, step):
             why = f"{lacking} not recorded; ask the question again"
             return Turn(
-                place, reached, "cannot be judged", _unjudged(step.words), draft=step.draft, why=why
+                place,
+                reached,
+                "cannot be judged",
+                _leave_unjudged(step.words),
+                draft=step.draft,
+                why=why,
             )
         verdict = self._judge_stored(method, place, step, step.draft)
         if isinstance(verdict, Words):
@@ -323,7 +328,7 @@ class Replay:
                 "the attention of this draft was not kept, so which word is first above θ is a"
                 " guess"
             )
-        change = _change(step, decision, query, silent=silent)
+        change = _describe_change(step, decision, query, silent=silent)
         return Turn(
             place,
             reached,
@@ -378,7 +383,7 @@ class Replay:
         if served is None:
             seen = None if watch is None else watch.read(draft[:])
             return (
-                _unjudged(step.words)
+                _leave_unjudged(step.words)
                 if seen is None
                 else method.trigger.judge(seen, resumed=resumed).words
             )
@@ -400,7 +405,7 @@ class Replay:
                 return _chosen_again(method, step, verdict)
             if isinstance(place, Gap):
                 return formulate(method.formulator, place), ""
-            query = _returned(method.formulator.query(place))
+            query = _run_unanswered(method.formulator.query(place))
         except TraceFileError as error:
             if method.top_n == self.method.top_n and _fires_alike(step, verdict):
                 return step.query or Query("", ""), ""
@@ -462,7 +467,7 @@ def _where_released_alike(method: Method, draft: ReleasedDraft, decision: Decisi
     return alike.meet(where_alike(doubt, theta))
 
 
-def _unjudged(words: Words) -> Words:
+def _leave_unjudged(words: Words) -> Words:
     """The words with their scores where nothing says which of them fire."""
     return replace(words, hit=np.zeros_like(words.hit), judged=np.zeros(len(words), bool))
 
@@ -480,7 +485,7 @@ def _find_lacking(method: Method, step: Step) -> str:
     return f"the {what} that the trigger reads were" if what else ""
 
 
-def _returned(episode: Generator[Any, Any, T]) -> T:
+def _run_unanswered(episode: Generator[Any, Any, T]) -> T:
     """What an episode that needs no answers returns."""
     try:
         next(episode)
@@ -522,7 +527,7 @@ def _fires_alike(step: Step, verdict: _Verdict) -> bool:
     return alike and np.array_equal(step.words.hit, verdict.words.hit)
 
 
-def _change(step: Step, decision: Decision, query: Query | None, *, silent: bool) -> str:
+def _describe_change(step: Step, decision: Decision, query: Query | None, *, silent: bool) -> str:
     """What makes a step another one than was recorded, in words; "" where the episode goes on as
     it did.
     """

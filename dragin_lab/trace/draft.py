@@ -91,7 +91,7 @@ def contain_any(words: Sequence[str], contents: Sequence[str]) -> np.ndarray:
     return np.array([any(content in word for content in distinct) for word in words], dtype=bool)
 
 
-def common(left: Sequence[Any], right: Sequence[Any]) -> int:
+def count_common(left: Sequence[Any], right: Sequence[Any]) -> int:
     """How many characters, or other parts, two texts begin with in common."""
     for place, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
@@ -127,7 +127,7 @@ _SCORED = {
 }
 
 
-def _seal(values: Any, dtype: Any) -> np.ndarray:
+def _seal_array(values: Any, dtype: Any) -> np.ndarray:
     array: np.ndarray = np.array(values, dtype=dtype)
     array.setflags(write=False)
     return array
@@ -269,10 +269,10 @@ class Draft:
             received = self.received[:n].copy()
             received[max(n - 1 - (not ended), 0) :] *= 0  # stays NaN of a model without attention
             return received
-        return self._grown[n if ended else max(n - 1, 0)][:n]
+        return self._received_so_far[n if ended else max(n - 1, 0)][:n]
 
     @cached_property
-    def _grown(self) -> np.ndarray:
+    def _received_so_far(self) -> np.ndarray:
         """(n + 1, n) float32: row r holds the largest attention that tokens 0 … r - 1 pay to
         each token before them.
         """
@@ -313,7 +313,7 @@ class Draft:
         """
         sealed: dict[str, Any] = {}
         for name, dtype in _SCORED.items():
-            sealed[name] = _seal(getattr(self, name), dtype)
+            sealed[name] = _seal_array(getattr(self, name), dtype)
         return replace(
             self,
             **sealed,
@@ -342,7 +342,7 @@ class Draft:
                 "draft.attention was not captured; define the trigger with needs=('attention',)"
             )
         missing = len(self) + 1 - self.rows.shape[1]
-        return _seal(np.pad(self.rows[:, 1:], ((0, 0), (0, missing), (0, 0))), np.float32)
+        return _seal_array(np.pad(self.rows[:, 1:], ((0, 0), (0, missing), (0, 0))), np.float32)
 
     @cached_property
     def hidden(self) -> np.ndarray:
@@ -356,7 +356,7 @@ class Draft:
             raise SettingError(
                 "draft.hidden was not captured; define the trigger with needs=('hidden',)"
             )
-        return _seal(np.zeros((0, 0)) if self.states is None else self.states, np.float32)
+        return _seal_array(np.zeros((0, 0)) if self.states is None else self.states, np.float32)
 
     # -- words and sentences -----------------------------------------------------------------------
 
@@ -389,17 +389,19 @@ class Draft:
     @cached_property
     def word_of_token(self) -> np.ndarray:
         """(n,) int32, the number of each token's word."""
-        return _seal(np.repeat(np.arange(len(self.spans)), np.diff(self.spans)[:, 0]), np.int32)
+        return _seal_array(
+            np.repeat(np.arange(len(self.spans)), np.diff(self.spans)[:, 0]), np.int32
+        )
 
     @cached_property
     def word_starts(self) -> np.ndarray:
         """(w,) int32, the character at which each word begins, with the space before it."""
-        return _seal(self.offsets[self.spans[:, 0], 0], np.int32)
+        return _seal_array(self.offsets[self.spans[:, 0], 0], np.int32)
 
     @cached_property
     def word_ends(self) -> np.ndarray:
         """(w,) int32, the character at which each word ends."""
-        return _seal(self.offsets[self.spans[:, 1] - 1, 1], np.int32)
+        return _seal_array(self.offsets[self.spans[:, 1] - 1, 1], np.int32)
 
     @cached_property
     def _known_sentences(self) -> list[tuple[int, int]]:
@@ -423,24 +425,24 @@ class Draft:
     def sentence_of_word(self) -> np.ndarray:
         """(w,) int32, the number of each word's sentence."""
         ends = [stop for _, stop in self.sentences]
-        return _seal(np.searchsorted(ends, self.word_starts, "right"), np.int32)
+        return _seal_array(np.searchsorted(ends, self.word_starts, "right"), np.int32)
 
     @cached_property
     def sentence_of_token(self) -> np.ndarray:
         """(n,) int32, the number of each token's sentence."""
-        return _seal(self.sentence_of_word[self.word_of_token], np.int32)
+        return _seal_array(self.sentence_of_word[self.word_of_token], np.int32)
 
     @cached_property
     def stop_of_word(self) -> np.ndarray:
         """(w,) bool, whether the word says nothing by itself (DRAGIN Eq. 4)."""
         known = self.earlier.stop_of_word[: self._known_words] if self.earlier else ()
         new = [self.pipeline.is_stop(word.text) for word in self.word_list[len(known) :]]
-        return _seal([*known, *new], np.bool_)
+        return _seal_array([*known, *new], np.bool_)
 
     @cached_property
     def stop_word(self) -> np.ndarray:
         """(n,) bool, whether the token belongs to such a word."""
-        return _seal(self.stop_of_word[self.word_of_token], np.bool_)
+        return _seal_array(self.stop_of_word[self.word_of_token], np.bool_)
 
     @cached_property
     def settled(self) -> int:
@@ -455,4 +457,4 @@ class Draft:
         """(w, 2) int32, half-open token ranges of the words."""
         known = self.earlier.spans[: self._known_words] if self.earlier else np.zeros((0, 2))
         new = [(word.start, word.stop) for word in self.word_list[len(known) :]]
-        return _seal(np.concatenate([known, np.reshape(new, (-1, 2))]), np.int32)
+        return _seal_array(np.concatenate([known, np.reshape(new, (-1, 2))]), np.int32)

@@ -104,7 +104,7 @@ def read_trace(kind: type[T], path: Path | zipfile.Path) -> T:
                 f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read"
             )
         packed = path.read_bytes()
-        data = _unpack(packed[len(SLIM) :]) if packed.startswith(SLIM) else packed
+        data = _unpack_slim(packed[len(SLIM) :]) if packed.startswith(SLIM) else packed
         metadata = (
             json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
         )
@@ -134,7 +134,7 @@ def read_trace(kind: type[T], path: Path | zipfile.Path) -> T:
         ) from error
 
 
-def _unpack(packed: bytes) -> bytes:
+def _unpack_slim(packed: bytes) -> bytes:
     """What a slim trace unpacks to. Raises ``ValueError`` for one that is cut, or larger than
     ``LARGEST_SLIM``.
     """

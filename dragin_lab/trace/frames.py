@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dragin_lab.checks import shown
-from dragin_lab.trace.draft import Draft, common, saved_fields
+from dragin_lab.trace.draft import Draft, count_common, saved_fields
 from dragin_lab.trace.records import Step, Words, probe_distance, probe_tolerance
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Line]:
             )
             yield _Line(f"{where}: {different.sum()} of {a.size} differ", not close)
     elif isinstance(a, str) and isinstance(b, str) and a != b:
-        first = common(a, b)
+        first = count_common(a, b)
         yield _Line(f"{where}: {_show_around(a, first)} → {_show_around(b, first)}")
     elif (
         isinstance(a, np.ndarray)

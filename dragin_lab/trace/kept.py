@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dragin_lab.trace.draft import common
+from dragin_lab.trace.draft import count_common
 from dragin_lab.trace.trace import Draft, Step, Trace
 
 
@@ -31,7 +31,7 @@ class KeptPart:
     with_passages: bool
 
 
-def origins(trace: Trace) -> list[KeptPart]:
+def list_kept_parts(trace: Trace) -> list[KeptPart]:
     """Where each part of the answer text comes from, in order; what cannot be placed is left
     out.
     """
@@ -40,7 +40,7 @@ def origins(trace: Trace) -> list[KeptPart]:
     for step, name, text in list_written(trace.steps):
         kept = text.text[: step.kept_end(name) or 0]
         start = place + count_spaces(trace.text[place:])
-        size = common(kept.strip(), trace.text[start:])
+        size = count_common(kept.strip(), trace.text[start:])
         if size:
             place = start + size
             fresh = with_passages(step, name)
@@ -53,12 +53,12 @@ def count_spaces(text: str) -> int:
     return len(text) - len(text.lstrip())
 
 
-def arrivals(trace: Trace) -> list[tuple[int, Step]]:
+def list_arrivals(trace: Trace) -> list[tuple[int, Step]]:
     """Every retrieval in order: the character of the answer's text at which its passages came
     in, and its step.
     """
     came: dict[int, int] = {}
-    for origin in origins(trace):
+    for origin in list_kept_parts(trace):
         step, follows = origin.step, origin.continuation is origin.step.continuation
         if step.query is not None and (follows or step.continuation is None):
             came.setdefault(id(step), origin.start if follows else origin.stop)

@@ -85,7 +85,7 @@ class Question:
             check_text(name, value)
 
 
-def fingerprint(questions: Iterable[Question]) -> str:
+def hash_questions(questions: Iterable[Question]) -> str:
     """SHA-256 (hex) over ids, texts and gold answers; these in any order."""
     digest = sha256()
     for q in questions:

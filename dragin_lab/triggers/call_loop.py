@@ -47,17 +47,17 @@ class CallLoop(Loop):
     def run(self) -> Episode[None]:
         asked_before = False
         while not self.ended:
-            asked_before = yield from self._turn(self.new_step(), asked_before)
+            asked_before = yield from self._take_turn(self.new_step(), asked_before)
 
-    def _turn(self, step: Step, asked_before: bool) -> Episode[bool]:
+    def _take_turn(self, step: Step, asked_before: bool) -> Episode[bool]:
         """One draft, and the search it asks for. Whether it asked."""
         bias = self.call.bias(asked_before)
         draft = yield from self.write(CallMade(self.call, self.before), bias=bias)
         match = self.call.find(draft.text, self.before)
         if match is None:
-            self._close(step, draft)
+            self._keep_answer(step, draft)
             return False
-        cut, term = self._cut(draft, match), _read_term(match)
+        cut, term = self._find_cut(draft, match), _read_term(match)
         why, ended = "", ""
         if asked_before and not draft.text[:cut].strip():
             why, ended = " with nothing written since the last search", "stalled"
@@ -71,37 +71,37 @@ class CallLoop(Loop):
             self.trace.ended = ended
             return True
         step.decision = Decision(True, f"the model {self.call.asking} {term!r}")
-        yield from self.search(self._query(step, draft, match))
+        yield from self.search(self._make_query(step, draft, match))
         self._keep_before(step, draft, cut)
         if self.call.puts_in is not None:
             lines = "".join(
                 f"Doc {i}(Title: {p.title}) {p.text}\n" for i, p in enumerate(step.passages, 1)
             )
-            self._insert(step, self.call.puts_in.replace(PASSAGES, lines), "passage")
+            self._insert_text(step, self.call.puts_in.replace(PASSAGES, lines), "passage")
             self.passages = None
         return True
 
     def _keep_before(self, step: Step, draft: Draft, cut: int) -> None:
         """Keep what stands before the cut; the space that opens a draft is not text by itself."""
         if draft.text[:cut].strip():
-            self._insert(step, self.call.puts_before, "prompt")
+            self._insert_text(step, self.call.puts_before, "prompt")
             self.keep(draft, cut, goes_on=True)
             return
         assert step.decision is not None
         step.answer, step.discarded, step.decision.cut, self.step = self.text, draft.text, 0, None
 
-    def _insert(self, step: Step, text: str, author: str) -> None:
+    def _insert_text(self, step: Step, text: str, author: str) -> None:
         """Add a text to the answer that the model did not write."""
         self.answer.insert(text, author)
         self.trace.text = step.answer = self.text
 
-    def _cut(self, draft: Draft, match: re.Match[str]) -> int:
+    def _find_cut(self, draft: Draft, match: re.Match[str]) -> int:
         """Where the kept part of a draft that asks ends; a call that does not stay goes with the
         space before it.
         """
         return match.end() if self.call.stays else len(draft.text[: match.start()].rstrip())
 
-    def _close(self, step: Step, draft: Draft) -> None:
+    def _keep_answer(self, step: Step, draft: Draft) -> None:
         """Keep a draft that asks for nothing; a call that it breaks off in does not become part
         of the answer.
         """
@@ -118,7 +118,7 @@ class CallLoop(Loop):
         if not self.ended:
             self.trace.ended = "length" if draft.stopped == "length" else "stalled"
 
-    def _query(self, step: Step, draft: Draft, match: re.Match[str]) -> Query:
+    def _make_query(self, step: Step, draft: Draft, match: re.Match[str]) -> Query:
         """What the call asks for, or what another formulator makes of the gap where it stands.
 
         That is the sentence before a call that is taken out, or what a call asks; its last token
@@ -126,7 +126,7 @@ class CallLoop(Loop):
         """
         span = match.span(1)
         if not self.call.stays:
-            end = self._cut(draft, match)
+            end = self._find_cut(draft, match)
             span = ((self.method.pipeline.spans(draft.text[:end]) or [(0, 0)])[-1][0], end)
         gap = self.gap(draft, span, term=_read_term(match))
         query = formulate(self.method.formulator, gap)

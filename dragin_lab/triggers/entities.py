@@ -40,7 +40,7 @@ class Entity(Trigger):
         draft.pipeline.require_entities()
         return [(ent.start_char, ent.end_char) for ent in draft.pipeline.nlp(draft.text).ents]
 
-    def _entities(self, draft: Draft) -> list[tuple[np.ndarray, float]]:
+    def _find_entities(self, draft: Draft) -> list[tuple[np.ndarray, float]]:
         """The tokens (m,) of each entity, and how improbable it is."""
         entities = []
         for start, stop in self.spans(draft):
@@ -52,10 +52,10 @@ class Entity(Trigger):
 
     def score(self, draft: Draft) -> np.ndarray:
         scores = np.zeros(len(draft))  # (n,)
-        for tokens, doubt in self._entities(draft):
+        for tokens, doubt in self._find_entities(draft):
             scores[tokens] = doubt
         return scores
 
     def score_unit(self, draft: Draft, counts: np.ndarray | None = None) -> float:
-        doubt = np.array([doubt for _, doubt in self._entities(draft)])
+        doubt = np.array([doubt for _, doubt in self._find_entities(draft)])
         return pool_values(doubt, self.sentence_solver) if len(doubt) else -np.inf

@@ -23,7 +23,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.results.differing import Difference
 from dragin_lab.results.runs import Runs
 from dragin_lab.text import printable
-from dragin_lab.trace.kept import arrivals, cut_off, origins
+from dragin_lab.trace.kept import cut_off, list_arrivals, list_kept_parts
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views.facts import clip, esc, plural
 from dragin_lab.views.pages import Page, open_trace, render, styled
@@ -158,10 +158,10 @@ def read_sentences(trace: Trace) -> list[Sentence]:
     # as many characters, none that spaCy refuses
     spans = load_pipeline().spans(printable(trace.text))
     fresh: set[int] = set()  # characters that were written with passages in view
-    for origin in origins(trace):
+    for origin in list_kept_parts(trace):
         if origin.with_passages:
             fresh |= {*range(origin.start, origin.stop)}
-    came = deque(arrivals(trace))
+    came = deque(list_arrivals(trace))
     sentences = []
     for start, stop in spans:
         sentence = Sentence(trace.text[start:stop], [], [])

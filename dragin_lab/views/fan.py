@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from dragin_lab.drawn import draws
-from dragin_lab.trace.draft import common
+from dragin_lab.trace.draft import count_common
 from dragin_lab.trace.records import OtherWay
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import theme
@@ -81,7 +81,7 @@ def draw_branch(figure: go.Figure, trace: Trace, way: OtherWay, x: float, y: flo
     )
     name = "had it asked" if way.retrieves else "without it"
     head = f"{way.step + 1} {name}: <b>{theme.clip_label(way.answer, 30)}</b> {sign}"
-    start = way.text.rfind(" ", 0, common(way.text, trace.text)) + 1
+    start = way.text.rfind(" ", 0, count_common(way.text, trace.text)) + 1
     write_lane(figure, y, f"{head} · {weigh(trace, way)}", way.text[start:])
 
 

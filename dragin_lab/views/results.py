@@ -17,7 +17,7 @@ from dragin_lab.drawn import draws
 from dragin_lab.errors import SettingError
 from dragin_lab.results.runs import Runs
 from dragin_lab.results.sweeps import Sweep
-from dragin_lab.run.intervals import summary
+from dragin_lab.run.intervals import summarize_lines
 from dragin_lab.run.sweeps import on_a_scale
 from dragin_lab.study.whatif import Outcome
 from dragin_lab.views import theme
@@ -239,7 +239,8 @@ def runs_plot(
     """
     compared = runs.compared(on)
     rows = [
-        {"method": name} | summary([*lines.values()]) for name, lines in compared.pooled.items()
+        {"method": name} | summarize_lines([*lines.values()])
+        for name, lines in compared.pooled.items()
     ]
     figure = frontier(pd.DataFrame(rows), cost, quality)
     lines = textwrap.wrap("; ".join(compared.about_pooled), 90, max_lines=3, placeholder=" …")

@@ -21,7 +21,7 @@ from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.episodes import open_stream
 from dragin_lab.run.setup import MakesSetups
-from dragin_lab.study.stored_drafts import fits
+from dragin_lab.study.stored_drafts import fits_trace
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.curves import draw_curve
@@ -267,7 +267,7 @@ def tune(
     tokenizer = None if lab is None else lab.setup().model.tokenizer
     replays = []
     for trace in map(open_trace, given):
-        own = None if tokenizer is None or not fits(tokenizer, trace) else tokenizer
+        own = None if tokenizer is None or not fits_trace(tokenizer, trace) else tokenizer
         replays.append(Replay(trace, tokenizer=own, nlp=nlp))
     if not replays:
         raise SettingError("there is no trace to tune; give one or a list of them")

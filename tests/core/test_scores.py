@@ -345,7 +345,7 @@ def test_every_gold_answer_scores_in_full(source: str) -> None:
     benchmark = source.removeprefix("almanac/")
     if source == benchmark and not (DATA / benchmark / datasets.FILES[benchmark]).is_file():
         pytest.skip(f"{benchmark} is not in DRAGIN_LAB_DATA")
-    questions = datasets.load(source)
+    questions = datasets.load_questions(source)
     for question in questions:
         for gold in question.golds:
             read = extract_answer(cut_prediction(f"{SO}{gold}."), benchmark)

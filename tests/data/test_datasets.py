@@ -13,7 +13,13 @@ import pytest
 
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import datasets
-from dragin_lab.data.datasets import BENCHMARKS, DataError, load, template, template_of
+from dragin_lab.data.datasets import (
+    BENCHMARKS,
+    DataError,
+    build_template,
+    load_questions,
+    template_of,
+)
 from dragin_lab.data.exemplars import load_exemplars
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.trace.trace import Question
@@ -70,41 +76,41 @@ def test_2wiki_golds_are_the_answer_its_aliases_and_demonyms(tmp_path: Path) -> 
     path = write(
         tmp_path, "dev.json", [TWOWIKI, TWOWIKI | {"_id": "a2", "answer": "yes", "answer_id": None}]
     )
-    first, second = load(path)
+    first, second = load_questions(path)
     assert first.golds == ("Elm Road", "The Elm Road", "Elmer")
     assert (first.id, first.text) == ("a1", "Which film?")
     assert second.golds == ("yes",)
 
 
 def test_hotpot_strategy_and_iirc(tmp_path: Path) -> None:
-    assert load(write(tmp_path, "h.json", [HOTPOT]))[0].golds == ("Ada",)
-    assert load(write(tmp_path, "s.json", [STRATEGY, STRATEGY | {"qid": "s2", "answer": True}]))[
-        1
-    ].golds == ("yes",)
+    assert load_questions(write(tmp_path, "h.json", [HOTPOT]))[0].golds == ("Ada",)
+    assert load_questions(
+        write(tmp_path, "s.json", [STRATEGY, STRATEGY | {"qid": "s2", "answer": True}])
+    )[1].golds == ("yes",)
     answers = [
         {"type": "none"},
         {"type": "span", "answer_spans": [{"text": "Ada"}, {"text": "Bea"}]},
         {"type": "value", "answer_value": "60", "answer_unit": "years"},
         {"type": "binary", "answer_value": "no"},
     ]
-    read = load(path := write(tmp_path, "i.json", iirc(*answers)))
+    read = load_questions(path := write(tmp_path, "i.json", iirc(*answers)))
     assert [(q.id, q.golds) for q in read] == [
         ("q1", ("Ada", "Bea")),
         ("q2", ("60",)),
         ("q3", ("no",)),
     ]
-    assert load(path, limit=1) == read[:1]  # of those that can be answered
+    assert load_questions(path, limit=1) == read[:1]  # of those that can be answered
     with pytest.raises(SettingError, match="limit=0"):
-        load(path, limit=0)
+        load_questions(path, limit=0)
 
 
 def test_a_folder_stands_for_the_file_in_it(tmp_path: Path) -> None:
     write(tmp_path, "hotpot_dev_distractor_v1.json", [HOTPOT])
-    assert datasets.benchmark(tmp_path) == "hotpotqa"
-    assert len(load(tmp_path)) == 1
+    assert datasets.name_benchmark(tmp_path) == "hotpotqa"
+    assert len(load_questions(tmp_path)) == 1
     for name in ("queries.jsonl", "corpus.jsonl"):  # of BEIR
         write(tmp_path / "beir", name, {"_id": "1", "text": "Who?", "answer": "Bo"})
-    assert load(tmp_path / "beir") == [Question("1", "Who?", ("Bo",))]
+    assert load_questions(tmp_path / "beir") == [Question("1", "Who?", ("Bo",))]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +133,7 @@ def test_a_folder_stands_for_the_file_in_it(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named(tmp_path: Path, value: Any, message: str) -> None:
     path = write(tmp_path, "x.json", value)
     with pytest.raises(DataError, match=message) as caught:
-        load(path)
+        load_questions(path)
     assert str(tmp_path) in str(caught.value)
 
 
@@ -167,33 +173,33 @@ ROW = {"id": "a", "question": "Who?", "golden_answers": ["Ada"]}
     ids=["SQuAD", "TriviaQA", "FlashRAG", "lines"],
 )
 def test_json_files_of_other_makers_are_questions_of_your_own(tmp_path: Path, value: Any) -> None:
-    read = load(path := write(tmp_path, "x.json", value))
+    read = load_questions(path := write(tmp_path, "x.json", value))
     assert [(q.id, q.text, q.golds) for q in read] == [("a", "Who?", ("Ada",)), ("b", "When?", ())]
-    assert datasets.benchmark(path) == "plain"
+    assert datasets.name_benchmark(path) == "plain"
 
 
 def test_a_template_has_the_instruction_answer_rule_and_exemplars_of_its_benchmark(
     tmp_path: Path,
 ) -> None:
     shot = Exemplar("Who?", "Ada did.", "Ada")
-    prompt = template("hotpotqa", (shot,)).render("Where?").text
+    prompt = build_template("hotpotqa", (shot,)).render("Where?").text
     assert prompt.endswith("following the example above.\nQuestion: Where?\nAnswer:")
-    assert template("iirc", ()).render("Where?").text == "Question: Where?\nAnswer:"
+    assert build_template("iirc", ()).render("Where?").text == "Question: Where?\nAnswer:"
     for name in BENCHMARKS:
-        assert template(name).exemplars == load_exemplars(name)
-        own = template(f"almanac/{name}")
+        assert build_template(name).exemplars == load_exemplars(name)
+        own = build_template(f"almanac/{name}")
         assert 0 < len(own.exemplars) < 3
         assert not set(own.exemplars) & set(load_exemplars(name))
-        assert (own.instruction, own.answer_rule) == (template(name).instruction, name)
-    assert template("plain").exemplars == ()
-    assert template("iirc", "strategyqa").exemplars == load_exemplars("strategyqa")
+        assert (own.instruction, own.answer_rule) == (build_template(name).instruction, name)
+    assert build_template("plain").exemplars == ()
+    assert build_template("iirc", "strategyqa").exemplars == load_exemplars("strategyqa")
     file = write(
         tmp_path, "e.yaml", [{"question": "Who?", "rationale": "Ada did.", "answer": "Ada"}]
     )
-    assert template("plain", file) == template_of(file) == PromptTemplate((shot,))
-    assert template_of("strategyqa") == template("strategyqa")
+    assert build_template("plain", file) == template_of(file) == PromptTemplate((shot,))
+    assert template_of("strategyqa") == build_template("strategyqa")
     with pytest.raises(DataError, match="does not exist"):
-        template("hotpot")
+        build_template("hotpot")
 
 
 def lines(folder: Path, *rows: Any, name: str = "own.jsonl") -> Path:
@@ -213,16 +219,16 @@ def test_custom_questions(tmp_path: Path) -> None:
         '{"id": 7, "question": "When?", "answer": ["1850"]}',
         '{"question": "Separated\u2028lines?", "answer": "yes"}',
     )
-    read = load(path)
+    read = load_questions(path)
     assert [(q.id, q.text, q.golds) for q in read] == [
         ("\u00e9", "Who?", ("Ada",)),  # composed
         ("2", "Where?", ("Kent", "in Kent")),
         ("7", "When?", ("1850",)),
         ("4", "Separated\u2028lines?", ("yes",)),
     ]
-    assert datasets.benchmark(path) == "plain"
+    assert datasets.name_benchmark(path) == "plain"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as Windows editors begin their files
-    assert load(path, limit=2) == read[:2]
+    assert load_questions(path, limit=2) == read[:2]
 
 
 @pytest.mark.parametrize(
@@ -245,10 +251,10 @@ def test_a_list_of_answers_may_be_written_as_text(
         csv.writer(file, delimiter="\t").writerows(
             [("question", "possible_answers"), ("Who?", text)]
         )
-    assert load(path, fields="answer=possible_answers")[0].golds == golds
-    assert load([{"question": "Who?", "answer": text}], fields="separator=;")[0].golds == (
-        text.strip(),
-    )
+    assert load_questions(path, fields="answer=possible_answers")[0].golds == golds
+    assert load_questions([{"question": "Who?", "answer": text}], fields="separator=;")[
+        0
+    ].golds == (text.strip(),)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +320,7 @@ def test_the_forms_of_other_data_sets_need_no_fields(
         if "user_input" in row
         else {"input" if "output" in row and id == "k" else "question": "Who?"}
     )
-    (question,) = load([named | row])
+    (question,) = load_questions([named | row])
     assert (question.id, question.text, question.golds) == (id, "Who?", golds)
 
 
@@ -362,15 +368,15 @@ def test_what_has_no_gold_is_asked_and_not_scored_and_a_warning_says_so(
 ) -> None:
     for source in (rows, write(tmp_path, "queries.jsonl", "\n".join(map(json.dumps, rows)))):
         with pytest.warns(UserWarning, match=says):
-            assert [question.golds for question in load(source)] == golds
+            assert [question.golds for question in load_questions(source)] == golds
 
 
 def test_a_field_that_is_named_is_taken_and_must_be_there() -> None:
-    assert load([MODELS | {"ground_truth": None}], fields="answer=answer")[0].golds == (
+    assert load_questions([MODELS | {"ground_truth": None}], fields="answer=answer")[0].golds == (
         "a model's",
     )
     with pytest.raises(DataError, match="say which is which"):
-        load([ASKED], fields="answer=answer")
+        load_questions([ASKED], fields="answer=answer")
 
 
 def test_classes_of_hugging_face_come_by_their_names(tmp_path: Path) -> None:
@@ -385,7 +391,7 @@ def test_classes_of_hugging_face_come_by_their_names(tmp_path: Path) -> None:
     data.save_to_disk(str(tmp_path / "saved"))
     data.to_parquet(tmp_path / "q.parquet")
     for source in (data, tmp_path / "saved", tmp_path / "q.parquet"):
-        assert [q.golds for q in load(source)] == [("yes",), ("no", "yes")]
+        assert [q.golds for q in load_questions(source)] == [("yes",), ("no", "yes")]
 
 
 WHO = Question("1", "who won", ("Bo Ek", "Ek, Bo"))
@@ -421,7 +427,7 @@ def test_how_a_table_is_written_is_seen_and_said(
     path = tmp_path / name
     path.write_bytes(text.format("['Bo Ek', 'Ek, Bo']").encode(encoding))
     with pytest.warns(UserWarning, match=f"{name}: read with .*{says}"):
-        assert load(path) == [WHO, Question("2", "who lost", ("Cy Orr",))]
+        assert load_questions(path) == [WHO, Question("2", "who lost", ("Cy Orr",))]
 
 
 def test_fields_say_how_a_table_is_written(
@@ -430,7 +436,7 @@ def test_fields_say_how_a_table_is_written(
     path = tmp_path / "q.csv"
     path.write_bytes("Zo\xeb|who won\n".encode("cp1252"))
     fields = "delimiter=|,encoding=cp1252,header=no,question=2,answer=1"
-    assert load(path, fields=fields) == [Question("1", "who won", ("Zo\xeb",))]
+    assert load_questions(path, fields=fields) == [Question("1", "who won", ("Zo\xeb",))]
     assert not recwarn.list
     for wrong, says in (
         ("encoding=u8x", "is unknown"),
@@ -438,9 +444,9 @@ def test_fields_say_how_a_table_is_written(
         ("header=2", "give yes or no"),
     ):
         with pytest.raises(DataError, match=says):
-            load(path, fields=wrong)
+            load_questions(path, fields=wrong)
     with pytest.raises(DataError, match=r"no \.csv.* file; leave them out"):
-        load([{"question": "Who?"}], fields="header=no")
+        load_questions([{"question": "Who?"}], fields="header=no")
 
 
 def test_an_index_with_a_name_is_a_column() -> None:
@@ -448,11 +454,15 @@ def test_an_index_with_a_name_is_a_column() -> None:
     frame = pandas.DataFrame(
         {"id": ["q7", "q9"], "question": ["Who?", "When?"], "answer": ["Ada", "1850"]}
     )
-    wanted = load(frame)
+    wanted = load_questions(frame)
     assert [q.id for q in wanted] == ["q7", "q9"]
-    assert load(frame.set_index("id")) == load(frame.set_index(["id", "question"])) == wanted
-    assert load(frame.set_index(frame["answer"])) == wanted  # a column too
-    assert [q.id for q in load(frame.drop(columns="id"))] == ["1", "2"]
+    assert (
+        load_questions(frame.set_index("id"))
+        == load_questions(frame.set_index(["id", "question"]))
+        == wanted
+    )
+    assert load_questions(frame.set_index(frame["answer"])) == wanted  # a column too
+    assert [q.id for q in load_questions(frame.drop(columns="id"))] == ["1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -490,7 +500,7 @@ def test_an_index_with_a_name_is_a_column() -> None:
 )
 def test_what_is_wrong_with_custom_questions(tmp_path: Path, rows: list[Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        load(lines(tmp_path, *rows))
+        load_questions(lines(tmp_path, *rows))
 
 
 @pytest.mark.parametrize("field", ["id", "question", "answer"])
@@ -499,23 +509,23 @@ def test_half_a_character_is_refused_with_its_line(tmp_path: Path, field: str) -
     rows[1][field] += "\ud83d"
     for source in (lines(tmp_path, *rows), rows):
         with pytest.raises(DataError, match=r"row 2: \w+='\w+\??\\ud83d' holds half a character"):
-            load(source)
+            load_questions(source)
 
 
 def test_a_sample_is_the_same_everywhere_and_grows(tmp_path: Path) -> None:
     path = lines(tmp_path, *({"question": f"Is {i} odd?", "answer": "no"} for i in range(50)))
-    few, more = load(path, sample=5, seed=3), load(path, sample=20, seed=3)
+    few, more = load_questions(path, sample=5, seed=3), load_questions(path, sample=20, seed=3)
     assert [q.id for q in few] == ["9", "19", "38", "39", "40"]
-    assert set(few) < set(more) < set(load(path))
+    assert set(few) < set(more) < set(load_questions(path))
     assert [int(q.id) for q in more] == sorted(int(q.id) for q in more)
-    assert load(path, sample=5, seed=4) != few
-    assert load(path, sample=99) == load(path)
+    assert load_questions(path, sample=5, seed=4) != few
+    assert load_questions(path, sample=99) == load_questions(path)
     for given, message in (
         ({"sample": 0}, "sample=0 is out of range"),
         ({"sample": 2, "limit": 2}, "limit=2 and sample=2: give one of them"),
     ):
         with pytest.raises(DraginLabError, match=message):
-            load(path, **given)
+            load_questions(path, **given)
 
 
 #: Of the files that the tests were made with, which hold a part of each benchmark, and of the
@@ -533,7 +543,7 @@ COUNTS = {
 def real(request: pytest.FixtureRequest) -> str:
     """A benchmark whose real file is there."""
     try:
-        datasets.find(request.param)
+        datasets.find_file(request.param)
     except DataError as error:
         pytest.skip(str(error))
     return request.param
@@ -544,13 +554,13 @@ every = pytest.mark.parametrize("real", BENCHMARKS, indirect=True)
 
 @every
 def test_the_real_files(real: str) -> None:
-    path = datasets.find(real)
+    path = datasets.find_file(real)
     records = json.loads(path.read_text(encoding="utf-8"))
     asked = [q for record in records for q in record["questions"]] if real == "iirc" else records
-    questions = load(real)
-    assert datasets.benchmark(path) == real
+    questions = load_questions(real)
+    assert datasets.name_benchmark(path) == real
     assert len(questions) == COUNTS[real].get(len(asked), len(questions))
-    assert load(real, limit=100) == questions[:100]  # the first, as the authors take them
+    assert load_questions(real, limit=100) == questions[:100]  # the first, as the authors take them
     key = "qid" if real in ("iirc", "strategyqa") else "_id"
     originals = {record[key]: record for record in asked}
     for question in questions:
@@ -565,7 +575,7 @@ def test_our_exemplars_ask_none_of_the_real_questions(real: str) -> None:
     def letters(text: str) -> str:
         return "".join(c for c in text.lower() if c.isalnum())
 
-    asked = {letters(q.text) for q in load(real)}
+    asked = {letters(q.text) for q in load_questions(real)}
     assert not [
         e.question
         for name in BENCHMARKS

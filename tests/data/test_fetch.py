@@ -157,7 +157,7 @@ def test_a_benchmark_comes_and_is_read(web: Web, command: Command, name: str) ->
     assert ran.out.split() == [str(folder / file) for file in ORIGINS[name].files]
     assert f"the checksum of {ORIGINS[name].name} is right" in ran.err
     assert "questions that can be answered: 1\n" in ran.err
-    assert len(datasets.load(name)) == 1
+    assert len(datasets.load_questions(name)) == 1
     asked = len(web.asked)
     again = command("data", "fetch", name)
     assert (again.code, again.out) == (cli.DONE, ran.out)
@@ -291,8 +291,8 @@ def test_published_exemplars_are_read_and_not_run(web: Web, command: Command) ->
         assert fetched == tuple(
             Exemplar(str(r["question"]), c, "yes") for r, c in zip(rows, cots, strict=True)
         )
-        assert datasets.template(name, f"published:{name}").exemplars == fetched
-        assert datasets.template(name, "published").exemplars == fetched
+        assert datasets.build_template(name, f"published:{name}").exemplars == fetched
+        assert datasets.build_template(name, "published").exemplars == fetched
     assert "already there" in command("data", "fetch", "exemplars").err
 
 

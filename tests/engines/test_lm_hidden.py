@@ -16,7 +16,7 @@ from dragin_lab.core.episode import Write
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.lab import Lab
-from dragin_lab.run.cache import Cache, cached
+from dragin_lab.run.cache import Cache, serve_from
 from dragin_lab.trace.trace import Prompt
 
 
@@ -52,7 +52,7 @@ def test_side_by_side_each_draft_has_its_own() -> None:
 
 def test_served_from_a_cache_and_forced() -> None:
     lm = LanguageModel(build("llama"), byte_level())
-    model = cached(lm, Cache())
+    model = serve_from(lm, Cache())
     first, again = model.write(asked("last")), model.write(asked("last"))
     assert again.stored
     np.testing.assert_array_equal(first.hidden, again.hidden)
@@ -80,7 +80,7 @@ def test_a_custom_trigger_reads_them_from_a_cache_too() -> None:
         assert draft.attention.shape[1] == len(draft)
         return np.linalg.norm(draft.hidden, axis=1)
 
-    model = cached(LanguageModel(build("llama"), byte_level()), Cache())
+    model = serve_from(LanguageModel(build("llama"), byte_level()), Cache())
     method = dl.method(when="norm", what="question", max_new_tokens=8)
     for _ in range(2):
         trace = Lab(model, retriever=find_nothing).ask("Who?", method)

@@ -14,7 +14,7 @@ from lm_tiny import CLOSE, After, alike, drained, tiny, written
 from dragin_lab.core.episode import Bias, Write
 from dragin_lab.engines.engine import stream_draft
 from dragin_lab.engines.load import LanguageModel
-from dragin_lab.run.cache import Cache, cached
+from dragin_lab.run.cache import Cache, serve_from
 from dragin_lab.trace.trace import Draft, Prompt
 
 PROMPT = Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)})
@@ -41,7 +41,7 @@ def from_cache(served: Draft) -> None:
 @pytest.mark.parametrize("looks", [0, 1])
 def test_every_beginning_is_served_as_the_model_makes_it(looks: int) -> None:
     lm, cache = tiny("gemma3"), Cache()
-    model = cached(lm, cache)
+    model = serve_from(lm, cache)
     longest = model.write(Write(PROMPT, 40, After(99, looks), attention=True))
     assert not longest.stored
     identical(longest, model.write(Write(PROMPT, 40, After(99, looks), attention=True)))
@@ -59,7 +59,7 @@ def test_every_beginning_is_served_as_the_model_makes_it(looks: int) -> None:
 def test_a_stream_has_the_same_events() -> None:
     lm, cache = tiny(), Cache()
     draft = Write(PROMPT, 12, After(7))
-    model = cached(lm, cache)
+    model = serve_from(lm, cache)
     model.write(Write(PROMPT, 12))
     events, output = drained(stream_draft(model, draft))
     expected, fresh = drained(stream_draft(lm, draft))
@@ -83,7 +83,7 @@ def test_a_text_that_has_ended_is_served_with_processed_entropies_to_whoever_ask
     built.generation_config.update(repetition_penalty=1.5, eos_token_id=None)
     lm = LanguageModel(built, lm_tiny.byte_level())
     lm.eos = frozenset([int(lm.write(Write(PROMPT, 20)).ids[9])])
-    model = cached(lm, Cache())
+    model = serve_from(lm, Cache())
     ended = model.write(Write(PROMPT, 12))
     assert ended.stopped == "eos"
     longer = model.write(Write(PROMPT, 60))
@@ -96,7 +96,7 @@ def test_a_text_that_has_ended_is_served_with_processed_entropies_to_whoever_ask
 
 def test_what_is_kept_too_short_is_made_anew_and_replaced() -> None:
     lm, cache = tiny(), Cache()
-    model = cached(lm, cache)
+    model = serve_from(lm, cache)
     model.write(Write(PROMPT, 6))
     events, longer = drained(stream_draft(model, Write(PROMPT, 10)))
     assert [len(event) for event in events] == list(range(1, 11)), "the stream begins once"
@@ -106,12 +106,12 @@ def test_what_is_kept_too_short_is_made_anew_and_replaced() -> None:
     assert len(cache) == 1
     assert not model.write(Write(PROMPT, 10, attention=True)).stored, "attention is not invented"
     sampling = tiny(sample=True)
-    assert cached(sampling, cache) is sampling
-    assert cached(lm, None) is lm
+    assert serve_from(sampling, cache) is sampling
+    assert serve_from(lm, None) is lm
 
 
 def test_another_request_is_another_key() -> None:
-    model = cached(tiny(), Cache())
+    model = serve_from(tiny(), Cache())
     drafts = [
         Write(PROMPT, 6),
         Write(replace(PROMPT, text=PROMPT.text + " x"), 6),
@@ -135,12 +135,12 @@ def test_every_part_of_the_identity_counts(monkeypatch: pytest.MonkeyPatch) -> N
         facts
     )
     assert {"torch", "transformers", "numpy", "dragin_lab", "tokenizer_sha256", "eos"} <= set(facts)
-    cached(lm, cache).write(Write(PROMPT, 6))
+    serve_from(lm, cache).write(Write(PROMPT, 6))
     for name in facts:
         monkeypatch.setattr(lm, "identity", lambda name=name: facts | {name: "other"})
-        assert not cached(lm, cache).write(Write(PROMPT, 6)).stored, name
+        assert not serve_from(lm, cache).write(Write(PROMPT, 6)).stored, name
     monkeypatch.undo()
-    assert cached(lm, cache).write(Write(PROMPT, 6)).stored
+    assert serve_from(lm, cache).write(Write(PROMPT, 6)).stored
 
 
 # -- maps and batches ------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_every_part_of_the_identity_counts(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_map_is_kept() -> None:
     lm, cache = tiny(), Cache()
-    model = cached(lm, cache)
+    model = serve_from(lm, cache)
     expected = lm.attend([9, 8, 7, 6])
     for _ in range(2):
         results = model.attend([9, 8, 7, 6])
@@ -160,7 +160,7 @@ def test_a_map_is_kept() -> None:
 
 def test_a_batch_is_served_before_it_writes() -> None:
     lm, cache = tiny(), Cache()
-    model = cached(lm, cache)
+    model = serve_from(lm, cache)
     drafts = [Write(Prompt(f"{lm_tiny.PROMPT} {i}"), 8) for i in range(3)]
     alone = model.write(drafts[0])
     first = written(model.batch(2), drafts)

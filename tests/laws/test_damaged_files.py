@@ -15,7 +15,7 @@ import yaml
 from answering import answer
 
 import dragin_lab as dl
-from dragin_lab.data.datasets import load
+from dragin_lab.data.datasets import load_questions
 from dragin_lab.data.exemplars import load_exemplars
 from dragin_lab.errors import DraginLabError
 
@@ -125,7 +125,10 @@ def kinds(tmp_path: Path) -> list[Kind]:
             Kind(run / name, read_run)
             for name in ("run.json", "predictions.jsonl", "timings.jsonl")
         ),
-        Kind(write("questions.jsonl", "".join(json.dumps(row) + "\n" for row in asked)), load),
+        Kind(
+            write("questions.jsonl", "".join(json.dumps(row) + "\n" for row in asked)),
+            load_questions,
+        ),
         Kind(
             write("corpus.jsonl", "".join(json.dumps(row) + "\n" for row in passages)),
             dl.Corpus.load,

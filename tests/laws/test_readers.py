@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dragin_lab as dl
-from dragin_lab.data.datasets import load
+from dragin_lab.data.datasets import load_questions
 from dragin_lab.errors import DraginLabError
 
 Rows = list[dict[str, str]]
@@ -101,7 +101,7 @@ def test_what_was_written_is_read(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            questions = load(write(asked, folder / name))
+            questions = load_questions(write(asked, folder / name))
             assert [(one.id, one.text, one.golds) for one in questions] == [
                 (row["id"], row["question"], (row["answer"],)) for row in asked
             ]

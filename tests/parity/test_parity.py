@@ -21,7 +21,7 @@ from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.lab import Lab
-from dragin_lab.run.cache import Cache, cached
+from dragin_lab.run.cache import Cache, serve_from
 from dragin_lab.trace.trace import Passage, Trace
 from tools import real
 
@@ -97,7 +97,7 @@ def language_model(name: str) -> LanguageModel:
             f"the model of set {name!r} is not here: DRAGIN_LAB_MODELS names a folder with it, or"
             " run make real"
         )
-    return cached(LanguageModel.load(folder, dtype="float32"), Cache())
+    return serve_from(LanguageModel.load(folder, dtype="float32"), Cache())
 
 
 class RecordedRetriever:

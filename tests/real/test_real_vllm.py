@@ -21,7 +21,7 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab.almanac import questions
-from dragin_lab.data.datasets import template
+from dragin_lab.data.datasets import build_template
 from dragin_lab.engines.load import LanguageModel
 
 pytestmark = pytest.mark.slow
@@ -104,7 +104,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_twenty_questions_are_answered_as_in_transformers(
     address: str, name: str, variant: str
 ) -> None:
-    prompt = template("almanac/2wikimultihopqa")
+    prompt = build_template("almanac/2wikimultihopqa")
     there = dl.Lab(address, tokenizer=str(ALMANAC), exemplars=prompt)
     here = dl.Lab(LanguageModel.load(), exemplars=prompt)
     for question in questions("2wikimultihopqa", "test")[:20]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scifact import PUBLISHED_NDCG, mean_ndcg, one_field
 
 from dragin_lab.errors import SettingError
-from dragin_lab.retrieval.analysis import terms
+from dragin_lab.retrieval.analysis import list_terms
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.trace.trace import Passage
@@ -73,7 +73,7 @@ def bm25() -> BM25:
     ],
 )
 def test_terms(text: str, expected: list[str]) -> None:
-    assert terms(text) == expected
+    assert list_terms(text) == expected
 
 
 def test_lucenes_stop_words_and_no_others_are_left_out() -> None:
@@ -82,12 +82,12 @@ def test_lucenes_stop_words_and_no_others_are_left_out() -> None:
         " there these they this to was will with"
     )
     assert len(stop_words.split()) == 33
-    assert terms(stop_words) == []
+    assert list_terms(stop_words) == []
     kept = (
         "he she we you i from has have had can do does what which who so than too very were been"
         " its about all any"
     )
-    assert len(terms(kept)) == len(kept.split())
+    assert len(list_terms(kept)) == len(kept.split())
 
 
 # -- scores ----------------------------------------------------------------------------------------
@@ -125,10 +125,10 @@ def test_agrees_with_the_formula(
     rows: list[tuple[str, str]], query: str, k: int, k1: float, b: float, tie_breaker: float
 ) -> None:
     passages = [Passage(str(i), title, body) for i, (title, body) in enumerate(rows)]
-    titles, bodies = [terms(t) for t, _ in rows], [terms(x) for _, x in rows]
+    titles, bodies = [list_terms(t) for t, _ in rows], [list_terms(x) for _, x in rows]
     expected = {}
     for i, passage in enumerate(passages):
-        scores = [field_score(field, i, terms(query), k1, b) for field in (titles, bodies)]
+        scores = [field_score(field, i, list_terms(query), k1, b) for field in (titles, bodies)]
         if max(scores) > 0:
             expected[passage.id] = max(scores) + tie_breaker * min(scores)
     hits = BM25(Corpus.from_passages(passages), k1=k1, b=b, tie_breaker=tie_breaker).search(

@@ -17,7 +17,7 @@ from dragin_lab.errors import DataError, RunError, SettingError
 from dragin_lab.lab import Lab
 from dragin_lab.run.benchmark import Benchmark, as_benchmark
 from dragin_lab.run.benchmark import benchmark as open_benchmark
-from dragin_lab.run.intervals import summary
+from dragin_lab.run.intervals import summarize_lines
 from dragin_lab.run.rundir import RunRecord, find_runs, read_run
 from dragin_lab.trace.trace import Question
 
@@ -46,7 +46,7 @@ def test_find_runs(whole: Path, tmp_path: Path) -> None:
 def test_summary_leaves_out_what_failed_and_what_has_no_gold() -> None:
     line = {"em": 1.0, "f1": 1.0, "retrievals": 2, "tokens": 10, "ended": "answered"}
     failed = line | {"em": None, "f1": None, "retrievals": 0, "tokens": 0, "ended": "error"}
-    found = summary(
+    found = summarize_lines(
         [line, line | {"em": 0.0, "f1": 0.5, "tokens": 20}, line | {"em": None, "f1": None}, failed]
     )
     assert (found["n"], found["scored"], found["em"], found["f1"], found["retrievals"]) == (
@@ -63,7 +63,7 @@ def test_summary_leaves_out_what_failed_and_what_has_no_gold() -> None:
     )
     # both retrieved twice, and nothing says how often another would
     assert math.isnan(found["retrievals_low"])
-    nothing = summary([failed])
+    nothing = summarize_lines([failed])
     assert nothing["n"] == 0
     assert math.isnan(nothing["em"])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.intervals import bootstrap, bracket, proportion
+from dragin_lab.run.intervals import bootstrap, proportion, write_interval
 
 
 def test_an_interval_of_a_mean_is_the_normal_one() -> None:
@@ -30,7 +30,7 @@ def test_values_without_spread_have_no_interval_without_width(
 ) -> None:
     unbounded, within = bootstrap([values, values], [None, (0.0, 1.0)])
     assert unbounded.mean == within.mean == value
-    assert bracket(unbounded.low, unbounded.high) == "–"
+    assert write_interval(unbounded.low, unbounded.high) == "–"
     assert math.isnan(unbounded.low)
     assert math.isnan(unbounded.high)
     assert 0 <= within.low <= value <= within.high <= 1

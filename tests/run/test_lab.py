@@ -25,7 +25,7 @@ import dragin_lab as dl
 from dragin_lab.almanac import default_exemplars
 from dragin_lab.almanac import questions as of_almanac
 from dragin_lab.cli import app as cli
-from dragin_lab.data.datasets import template
+from dragin_lab.data.datasets import build_template
 from dragin_lab.engines.arguments import NAMES
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import DataError, SettingError
@@ -181,8 +181,8 @@ def test_exemplars_that_were_chosen_are_named_and_only_those(
     brief = ("--method", "wo-rag", "--set", "max_new_tokens=4")
     ran = command("run", *brief, "--limit", 1, "--output", tmp_path)
     chosen = (
-        f"{len(template('almanac/2wikimultihopqa').exemplars)} exemplars: the package's own set"
-        " for "
+        f"{len(build_template('almanac/2wikimultihopqa').exemplars)} exemplars: the package's own"
+        " set for "
     )
     assert chosen + "almanac/2wikimultihopqa" in ran.out
     assert find_runs(tmp_path)[0].config["template"]["chosen"].endswith("almanac/2wikimultihopqa")
