@@ -17,12 +17,18 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 from dragin_lab.catalog.by_name import method
 from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method
+from dragin_lab.data.datasets import load_questions
 from dragin_lab.engines import engine
 from dragin_lab.engines.engine import OnToken, stream_draft
 from dragin_lab.lab import Lab
 from dragin_lab.run.benchmark import as_benchmark, open_run
 from dragin_lab.run.rundir import RunRecord, read_run
 from dragin_lab.trace.trace import Draft, Question
+
+
+def demo_questions() -> list[Question]:
+    """Forty of Almanac's development questions; about half are on what the model never saw."""
+    return load_questions("almanac/2wikimultihopqa", 40, split="dev")
 
 
 class Batch(engine.Batch):

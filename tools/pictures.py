@@ -22,7 +22,7 @@ import dragin_lab as dl
 from dragin_lab import views
 from dragin_lab.cli.app import status
 from dragin_lab.core.method import PAPERS
-from dragin_lab.data.datasets import demo_questions
+from dragin_lab.data.datasets import load_questions
 from tools.base import DOCS, ROOT
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -63,7 +63,8 @@ def telling_traces() -> list[dl.Trace]:
     DRAGIN's comes last. An answer is read off where a passage states it, and no yes or no can be
     guessed.
     """
-    lab, questions = dl.Lab(), demo_questions()
+    lab = dl.Lab()
+    questions = load_questions("almanac/2wikimultihopqa", 40, split="dev")
     dragin = dl.method("dragin", **DRAGIN)
     for without, trace in zip(
         lab.ask_many(questions, "wo-rag"), lab.ask_many(questions, dragin), strict=True

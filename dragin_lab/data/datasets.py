@@ -109,13 +109,6 @@ def load_questions(
     return [q for q in questions if q.id in chosen]
 
 
-def demo_questions() -> list[Question]:
-    """Forty of Almanac's development questions, with their answers; about half are on what the
-    model never saw.
-    """
-    return load_questions("almanac/2wikimultihopqa", 40, split="dev")
-
-
 def name_benchmark(source: str | Path, split: str | None = None) -> str:
     """Which benchmark a source is, judged by its first record; ``PLAIN`` for your own questions."""
     if is_own(source):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from answering import embedded
+from answering import demo_questions, embedded
 
 import dragin_lab as dl
 from dragin_lab.core.answers import CALL_OPENS
 from dragin_lab.core.episode import Bias, Write
-from dragin_lab.data.datasets import demo_questions
 from dragin_lab.run.setup import default_template
 
 

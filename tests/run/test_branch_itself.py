@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from answering import embedded
+from answering import demo_questions, embedded
 
 import dragin_lab as dl
 from dragin_lab.core.method import METHODS
-from dragin_lab.data.datasets import demo_questions
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
 from dragin_lab.trace.file import load_trace, save_trace

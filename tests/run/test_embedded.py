@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from answering import recorded
+from answering import demo_questions, recorded
 
 from dragin_lab.catalog.by_name import method
 from dragin_lab.core.method import PAPERS, VARIANTS
-from dragin_lab.data.datasets import demo_questions
 from dragin_lab.engines import generating
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.lab import Lab

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from answering import embedded
+from answering import demo_questions, embedded
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
@@ -21,7 +21,6 @@ from dragin_lab.catalog.by_name import method
 from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import TRIGGERS
-from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.study.stored_drafts import StoredTokenizer
 from dragin_lab.study.whatif import Replay
