@@ -109,8 +109,9 @@ class Tokenizer(Protocol):
         """Whether there is a chat template."""
 
     def encode(self, text: str, special: bool) -> list[int]:
-        """Ids of a text, with the special tokens the tokenizer itself adds (BOS, ...) or without
-        any.
+        """Ids of a text, with the special tokens that stand before it (BOS, ...) or without any.
+
+        None closes it: the model writes on after its last token.
         """
 
     def decode(self, ids: Sequence[int], special: bool) -> str:

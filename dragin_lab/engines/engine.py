@@ -96,20 +96,16 @@ class Engine:
         ``ModelError`` for no text, and for one that merges with the prompt's last token or does not
         fit.
         """
-        encode, closing = self.tokenizer.encode, 0
+        encode = self.tokenizer.encode
         instance("prompt", prompt, Prompt, "give a Prompt")
-        if prompt.special:  # some tokenizers put special tokens after a text
-            last = encode("a", special=False)[-1]
-            closing = encode("a", special=True)[::-1].index(last)
         before = encode(prompt.text, special=prompt.special)
-        before = before[: len(before) - closing]
         whole = encode(prompt.text + check_text("text", text), special=prompt.special)
         if whole[: len(before)] != before:
             raise ModelError(
                 f"{text[:20]!r} merges with the end of the prompt into other tokens, so it cannot"
                 " be scored after it; begin the text with a space"
             )
-        ids = tuple(whole[len(before) : len(whole) - closing])
+        ids = tuple(whole[len(before) :])
         if not ids:
             raise ModelError(f"the text to score, {text!r}, has no tokens; give some text")
         return replace(

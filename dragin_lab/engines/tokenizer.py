@@ -66,12 +66,17 @@ class HFTokenizer:
         return len(self.hf)
 
     def encode(self, text: str, special: bool) -> list[int]:
-        """Ids of a text, with the special tokens the tokenizer itself adds or without any. Never
-        cut.
+        """Ids of a text, with the special tokens the tokenizer itself puts before it or without
+        any. Never cut.
+
+        What it would put after a text is left out, as a model that reads it has nothing to add.
         """
-        return list(
-            self.hf(text, add_special_tokens=special, truncation=False, verbose=False)["input_ids"]
-        )
+        ids = self._encode_whole(text, special)
+        return ids[: len(ids) - self.closing] if special else ids
+
+    def _encode_whole(self, text: str, special: bool) -> list[int]:
+        encoding = self.hf(text, add_special_tokens=special, truncation=False, verbose=False)
+        return list(encoding["input_ids"])
 
     def encode_with_offsets(
         self, text: str, special: bool = True, *, plain: bool = False
@@ -91,7 +96,8 @@ class HFTokenizer:
             verbose=False,
         )
         offsets = np.asarray(encoding["offset_mapping"], np.int32).reshape(-1, 2)  # (p, 2)
-        return list(encoding["input_ids"]), offsets
+        n = len(offsets) - (self.closing if special else 0)
+        return list(encoding["input_ids"][:n]), offsets[:n]
 
     def encode_prompt(
         self, prompt: Prompt, model: str = "the model"
@@ -178,8 +184,6 @@ class HFTokenizer:
         for number, (begin, end) in enumerate(pairwise([0, *cuts, stop])):
             special = prompt.special and number == 0
             part, spans = self.encode_with_offsets(text[begin:end], special, plain=number % 2 == 1)
-            if special and self.closing:  # after which nothing would be written
-                part, spans = part[: -self.closing], spans[: -self.closing]
             ids += part
             offsets.append(np.where(spans[:, 1:] > spans[:, :1], spans + begin, spans))
         return ids, np.concatenate(offsets)
@@ -203,7 +207,7 @@ class HFTokenizer:
     @cached_property
     def closing(self) -> int:
         """How many special tokens the tokenizer puts after a text (add_eos_token, BERT's [SEP])."""
-        text, whole = self.encode("a", special=False), self.encode("a", special=True)
+        text, whole = self._encode_whole("a", False), self._encode_whole("a", True)
         ends = [
             end for end in range(len(text), len(whole) + 1) if whole[end - len(text) : end] == text
         ]

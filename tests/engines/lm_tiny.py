@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
@@ -369,6 +370,17 @@ def byte_fallback() -> Any:
     return tf.PreTrainedTokenizerFast(
         tokenizer_object=raw, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )
+
+
+def closing(hf: Any) -> Any:
+    """A copy of a tokenizer that puts its EOS after each text, and still before it what it did."""
+    closed = copy.deepcopy(hf)
+    before = [mark for mark in [hf.bos_token] if hf("a")["input_ids"][0] == hf.bos_token_id]
+    marks = [(mark, hf.convert_tokens_to_ids(mark)) for mark in [*before, hf.eos_token]]
+    closed.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=" ".join([*before, "$A", hf.eos_token]), special_tokens=marks
+    )
+    return closed
 
 
 def spelling(marks: Sequence[str], special: bool = True) -> Tokenizer:

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import lm_tiny
 import numpy as np
 import pytest
 from gguf_files import write_gguf
@@ -94,6 +95,15 @@ def close(ours: Draft, theirs: Draft, within: float = 1e-4) -> None:
             np.testing.assert_allclose(
                 one.astype(float), other.astype(float), atol=within, err_msg=name
             )
+
+
+def test_no_prompt_ends_where_its_tokenizer_closes_it(
+    lab: dl.Lab, file: Path, tmp_path: Path
+) -> None:
+    lm_tiny.closing(almanac().tokenizer.hf).save_pretrained(tmp_path)
+    request = Write(PROMPT, 8)
+    with open_lab(file, tokenizer=tmp_path) as closed:
+        close(closed.model.write(request), lab.model.write(request))
 
 
 def all_methods() -> list[Any]:

@@ -4,7 +4,10 @@ special.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import lm_tiny
 import pytest
@@ -16,6 +19,7 @@ from dragin_lab.core.episode import Write
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.trace.trace import Prompt
+from dragin_lab.views.episodes import read_again
 
 #: Chat templates in the manner of five families: how a turn is written, and what ends it.
 FAMILIES = {
@@ -134,3 +138,62 @@ def test_no_answer_holds_an_end_mark(variant: str) -> None:
     trace = lab.ask("Who made it?", "dragin", variant=variant, threshold=0.1)
     assert trace.answer == ""
     assert ("<end_of_turn>" in trace.text) == (variant == "reference")
+
+
+QUESTION = "Who is the mother of the director of film Elm Road?"
+#: Every way in which a model is given a text.
+READS: dict[str, Callable[[LanguageModel], Any]] = {
+    "alone": lambda lm: lm.write(Write(Prompt(QUESTION), 4)),
+    "batch": lambda lm: lm_tiny.written(
+        lm.batch(2), [Write(Prompt(QUESTION[i:]), 4) for i in (0, 9)]
+    ),
+    "score": lambda lm: lm.score(Prompt(QUESTION), " It is."),
+    "score many": lambda lm: lm.score_many([Prompt(QUESTION), Prompt("Who?")], [5, 6]),
+    "read again": lambda lm: read_again(QUESTION, "It is Bo.", lm),
+    "paper": lambda lm: ask(lm, "paper"),
+    "reference": lambda lm: ask(lm, "reference"),
+}
+
+
+def ask(lm: LanguageModel, variant: str) -> None:
+    """Ask and attribute, with a method that retrieves at once."""
+    lab = dl.Lab(lm, retriever=lambda query, k: ["Ann Lee was born in Ulm."])
+    options = {"variant": variant, "threshold": 0.0, "max_new_tokens": 8}
+    list(lab.ask_many([QUESTION, "Who?"], "dragin", batch_size=2, **options))
+    lab.attribute(lab.ask(QUESTION, "dragin", **options))
+
+
+@pytest.mark.parametrize("made", ["template", "template with BOS", "flag"])
+@pytest.mark.parametrize("way", list(READS))
+def test_no_text_that_a_model_is_given_ends_where_its_tokenizer_closes_it(
+    way: str, made: str
+) -> None:
+    if made == "template":
+        hf = lm_tiny.closing(lm_tiny.byte_level())
+    elif made == "template with BOS":
+        hf = lm_tiny.closing(lm_tiny.byte_fallback())
+    else:
+        hf = copy.deepcopy(lm_tiny.byte_level())
+        hf.add_eos_token = True
+    assert hf(QUESTION)["input_ids"][-1] == hf.eos_token_id
+    lm = LanguageModel(small_model(len(hf)), hf, check=False)
+    last: list[int] = []
+
+    def listen(_: Any, args: Any) -> None:
+        last.extend(args[0][:, -1].tolist() if args[0].shape[1] > 1 else [])  # (b, q)
+
+    lm.model.get_input_embeddings().register_forward_pre_hook(listen)
+    READS[way](lm)
+    assert last
+    assert hf.eos_token_id not in last
+
+
+def small_model(size: int) -> Any:
+    """A tiny Llama that never writes its EOS."""
+    torch.manual_seed(0)
+    config = tf.LlamaConfig(vocab_size=size, **lm_tiny._SMALL | {"max_position_embeddings": 2048})
+    config.bos_token_id, config.eos_token_id = 1, 2
+    model = tf.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        model.lm_head.weight[2] = 0
+    return model

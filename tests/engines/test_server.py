@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import lm_tiny
 import numpy as np
 import pytest
 import torch
@@ -180,7 +181,7 @@ def asking(almanac: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             fake.trouble, fake.shift = list(trouble), shift
             stack.callback(fake.server_close)
             stack.callback(fake.shutdown)
-            lab = stack.enter_context(dl.Lab(fake.address, tokenizer="almanac", **loading))
+            lab = stack.enter_context(dl.Lab(fake.address, **{"tokenizer": "almanac"} | loading))
             _ = lab.model
             return lab, fake
 
@@ -247,6 +248,20 @@ def test_with_hidden_states_the_last_block_makes_dragin_exact(
         dl.Lab(almanac).ask(QUESTIONS[0], "dragin", **options),
     )
     assert np.abs(lab.model.attend([5, 6, 7]) - almanac.attend([5, 6, 7])).max() < 1e-5
+
+
+def test_a_server_is_asked_for_no_text_that_its_tokenizer_closes(
+    asking: Any, almanac: LanguageModel, tmp_path: Path
+) -> None:
+    lm_tiny.closing(almanac.tokenizer.hf).save_pretrained(tmp_path / "closing")
+    lab, fake = asking(tokenizer=tmp_path / "closing")
+    lab.model.score(PROMPT, " The river is wide.")
+    lab.attribute(lab.ask(QUESTIONS[0], "flare", max_new_tokens=12))
+    assert len(fake.asked) > 5
+    for body in fake.asked:
+        ids = body["prompt"]
+        scored = ids[-1:] if body.get("echo") else []  # the end mark that the model wrote itself
+        assert almanac.eos.isdisjoint(ids[: len(ids) - len(scored)])
 
 
 @pytest.mark.parametrize("method", ["flare", "flare-instruct"])
