@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,9 @@ def read_questions(
     source: Any, fields: str | Mapping[str, str] | None = None, limit: int | None = None
 ) -> list[Question]:
     """The questions of a file, a saved data set, a DataFrame, a Hugging Face data set or an
-    iterable of dictionaries. Where there is a ``limit``, no further row is read.
+    iterable of dictionaries.
+
+    With a ``limit`` no further row is read, but for a ``.json`` file, which is one value.
 
     Args:
         source: what ``tabular.read_rows`` takes. fields: the names of the fields where they are not
@@ -77,7 +78,7 @@ def read_questions(
     chosen = tabular.parse_fields(fields, FIELDS)
     if isinstance(source, str | Path) and (queries := Path(source, BEIR)).is_file():
         source = queries
-    rows = list(islice(tabular.read_rows(source, chosen, FIELDS, BARE), limit))
+    rows = list(tabular.read_rows(source, chosen, FIELDS, BARE, limit))
     if not rows:
         shown = source if isinstance(source, str | Path) else type(source).__name__
         raise DataError(f"{shown}: holds no question")

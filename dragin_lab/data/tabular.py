@@ -1,8 +1,8 @@
 """Records of passages and questions from anything with rows: files, folders, DataFrames, Hugging
 Face data sets.
 
-Each record comes with its place ("FILE, row 3") for messages. Files are read in parts, never as a
-whole.
+Each record comes with its place ("FILE, row 3") for messages. Files are read in parts; a ``.json``
+file alone, which is one value, as a whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import numbers
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -62,12 +64,12 @@ def is_tabular(source: object) -> bool:
         if hasattr(source, _ARROW) or _is_splits(source):
             return True
         return isinstance(source, Iterable) and not isinstance(source, bytes | Mapping)
+    if str(source).startswith(HUB):
+        return True
     path = as_path(source, DataError)
     if path.is_dir():
         return any((path / name).is_file() for name in _SAVED)
-    return str(source).startswith(HUB) or path.name.lower().endswith(
-        JSON_LINES + JSON + TABLES + PARQUET
-    )
+    return path.name.lower().endswith(JSON_LINES + JSON + TABLES + PARQUET)
 
 
 def read_rows(
@@ -75,10 +77,12 @@ def read_rows(
     fields: Mapping[str, str] | None = None,
     usual: Mapping[str, Iterable[str]] | None = None,
     bare: Mapping[int, Sequence[str]] | None = None,
+    limit: int | None = None,
 ) -> Iterator[Placed]:
     """The records of a source (``ACCEPTED``), in order; the values of CSV and TSV files are all
     texts.
 
+    No more than ``limit`` are read, and of a data set on the Hub no more is fetched.
     ``fields`` (``parse_fields``) and ``usual`` are the names that fields may have, ``bare`` those
     of the columns of a table without a header, by their number. Hugging Face's classes come by
     their names, not their numbers.
@@ -86,6 +90,16 @@ def read_rows(
     Raises ``DataError`` with the file and the row that is wrong and what would be accepted,
     ``MissingPackageError`` where the package that reads the source is not installed.
     """
+    return islice(_open_rows(source, fields, usual, bare, limit), limit)
+
+
+def _open_rows(
+    source: Any,
+    fields: Mapping[str, str] | None,
+    usual: Mapping[str, Iterable[str]] | None,
+    bare: Mapping[int, Sequence[str]] | None,
+    limit: int | None,
+) -> Iterator[Placed]:
     if not is_tabular(source):
         shown = (
             source
@@ -100,9 +114,11 @@ def read_rows(
         )
     if not isinstance(source, str | Path):
         return _place_rows(type(source).__name__, _list_rows(source))
+    if str(source).startswith(HUB):
+        return _place_rows(str(source), _load_data_set(str(source), limit is not None))
     name, path = str(source).lower(), as_path(source, DataError)
-    if name.startswith(HUB) or path.is_dir():
-        return _place_rows(str(source), _read_data_set(source))
+    if path.is_dir():
+        return _place_rows(str(source), _load_saved(path))
     if name.endswith(JSON_LINES):
         return read_json_lines(path)
     if name.endswith(JSON):
@@ -226,24 +242,35 @@ def list_records(frame: Any) -> Iterator[dict[str, Any]]:
     )
 
 
-def _read_data_set(source: str | Path) -> Any:
-    """The rows of a folder saved by ``datasets``, or of a data set on the Hub."""
-    name, datasets = str(source), _import_package("datasets", source)
-    try:
-        if name.startswith(HUB):
-            title, _, split = name.removeprefix(HUB).partition("#")
-            if not title.strip():
-                raise DataError(f"{name}: names no data set; write {HUB}NAME or {HUB}NAME#SPLIT")
-            # owner, name, configuration
-            parts = [title] if Path(title).exists() else title.split("/", 2)
-            data_set = datasets.load_dataset("/".join(parts[:2]), *parts[2:], split=split or None)
-        else:
-            data_set = datasets.load_from_disk(str(as_path(source, DataError)))
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(
-            f"{name}: cannot be loaded by datasets ({' '.join(str(error).split())[:200]})"
-        ) from None
+def _load_data_set(name: str, streamed: bool) -> Any:
+    """The rows of a data set on the Hub, which is fetched as a whole unless it is ``streamed``."""
+    title, _, split = name.removeprefix(HUB).partition("#")
+    if not title.strip():
+        raise DataError(f"{name}: names no data set; write {HUB}NAME or {HUB}NAME#SPLIT")
+    # owner, name, configuration
+    parts = [title] if Path(title).exists() else title.split("/", 2)
+    where = "/".join(parts[:2])
+    with _naming(name) as datasets:
+        data_set = datasets.load_dataset(where, *parts[2:], split=split or None, streaming=streamed)
     return _name_classes(_only_split(name, data_set))
+
+
+def _load_saved(folder: Path) -> Any:
+    """The rows of a folder saved by ``datasets``."""
+    with _naming(str(folder)) as datasets:
+        data_set = datasets.load_from_disk(str(folder))
+    return _name_classes(_only_split(str(folder), data_set))
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[Any]:
+    """Give ``datasets``, and name what it cannot load."""
+    datasets = _import_package("datasets", name)
+    try:
+        yield datasets
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise DataError(f"{name}: cannot be loaded by datasets ({why})") from None
 
 
 def _only_split(name: str, data_set: Any) -> Any:

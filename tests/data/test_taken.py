@@ -46,6 +46,17 @@ def test_a_limit_reads_no_further(kind: str, tmp_path: Path) -> None:
     assert [one.id for one in dl.benchmark(source, limit=3).questions] == ["0", "1", "2"]
 
 
+@pytest.mark.parametrize("split", ["", "#train"])
+def test_a_limit_fetches_no_more_of_a_data_set_of_the_hub(split: str, tmp_path: Path) -> None:
+    line = '{"id": "%s", "question": "Who?", "answer": "Bo"}\n'
+    (tmp_path / "train-0.jsonl").write_text(line % 1 + line % 2)
+    (tmp_path / "train-1.jsonl").write_text("{")  # which nobody can read
+    source = f"hub:{tmp_path}{split}"
+    assert [one.id for one in dl.benchmark(source, limit=2).questions] == ["1", "2"]
+    with pytest.raises(DataError, match="cannot be loaded by datasets"):
+        dl.benchmark(source)
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -93,6 +93,8 @@ built = Corpus.build("hub:me/mine#train", out / "built", fields="id=doc_id,text=
 lines = {"passages": [(p.id, p.text) for p in built], "source": built.passages.about["source"]}
 questions = load("hub:me/mine#test", fields="id=doc_id,question=q,answer=gold")
 lines["questions"] = [q.golds for q in questions]
+first = load("hub:me/mine#train", 1, fields="id=doc_id,question=q,answer=gold")
+lines["first"] = [q.text for q in first]
 for source in ("hub:me/mine", "hub:me/mine#dev", "hub:me/other"):
     try:
         Corpus.build(source, out / "wrong")
@@ -121,6 +123,7 @@ def test_a_data_set_of_the_hub_is_fetched_read_and_refused_by_name(
     lines = json.loads(ran.stdout)
     assert lines["passages"] == [["7", "one"], ["8", "two"]]
     assert lines["questions"] == [["Ada", "Ada L."]]
+    assert lines["first"] == ["Who?"]
     assert lines["source"] == "hub:me/mine#train"
     assert "holds the splits" in lines["hub:me/mine"]
     assert "hub:NAME#SPLIT" in lines["hub:me/mine"]
