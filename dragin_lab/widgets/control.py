@@ -26,14 +26,18 @@ The controls need a kernel: run this cell.
 .jp-OutputArea:has(.{name}) > .jp-OutputArea-child:has(+ .jp-OutputArea-child .{name}-note),
 .jp-OutputArea-child:has(.{name}-note) + .jp-OutputArea-child:not(:has(.{name})) {{ display: none }}
 </style></div>"""
-#: A front end marks a widget whose kernel is gone; what no longer answers looks so, and does not
-#: take a click.
+#: A front end marks a widget whose kernel was restarted, and JupyterLab a notebook whose kernel was
+#: shut down: what no longer answers looks so, and does not take a click.
 GONE = """<div role="alert" class="dl-gone">
 ⚠ The kernel is gone, so nothing here answers: run the cell again.</div>
 <style>
 .dl-gone { display: none; font-weight: 600; color: light-dark(#a8201a, #ff9a8f) }
-.jupyter-widgets-disconnected .dl-gone { display: block }
-.dl-host.jupyter-widgets-disconnected :is(button, select, input, textarea, .noUi-target) {
+.jupyter-widgets-disconnected .dl-gone,
+.jp-NotebookPanel:has(.jp-Notebook-ExecutionIndicator[data-status="unknown"]) .dl-gone {
+  display: block }
+:is(.dl-host.jupyter-widgets-disconnected,
+    .jp-NotebookPanel:has(.jp-Notebook-ExecutionIndicator[data-status="unknown"]) .dl-host)
+    :is(button, select, input, textarea, .noUi-target) {
   pointer-events: none; opacity: .4; text-decoration: line-through }
 [data-jp-theme-light="false"] .dl-host .js-plotly-plot { filter: invert(.93) hue-rotate(180deg) }
 .dl-host .dl-rows select { font: 12px/1.5 var(--jp-code-font-family, monospace) }

@@ -152,3 +152,19 @@ def test_a_notebook_that_was_saved_and_reopened_shows_pictures(notebook, picture
     assert notes.first.is_visible()
     assert not page.get_by_text("Error displaying widget").first.is_visible()
     page.screenshot(path=picture("reopened"), full_page=True)
+
+
+def test_buttons_of_an_explored_figure_are_off_once_the_kernel_was_shut_down(lab, browser):
+    cells = [f"import dragin_lab as dl\n\nlab = dl.Lab()\ndl.explore(lab.ask({QUESTION!r}), lab)"]
+    pages = Pages(browser)
+    notebook = Notebook.open(pages(lab), lab, write_notebook(lab.root, "shut.ipynb", cells))
+    assert [error for cell in notebook.run_all() for error in cell.errors] == []
+    box = control(notebook, 0)
+    box.locator(".js-plotly-plot .main-svg").first.wait_for()
+    branch = box.get_by_role("button", name="write on with it")
+    assert branch.evaluate("one => getComputedStyle(one).pointerEvents") == "auto"
+    notebook.end()
+    box.get_by_text("The kernel is gone").first.wait_for()
+    assert branch.evaluate("one => getComputedStyle(one).pointerEvents") == "none"
+    assert box.locator(".js-plotly-plot").first.is_visible(), "what was drawn stays"
+    notebook.page.context.close()
