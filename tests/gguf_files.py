@@ -38,8 +38,17 @@ _ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}
 _OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-def write_gguf(path: Path, model: Any, tokenizer: Tokenizer, *, architecture: str = "") -> Path:
-    """Write a model of transformers and its tokenizer, float32. Returns ``path``."""
+def write_gguf(
+    path: Path,
+    model: Any,
+    tokenizer: Tokenizer,
+    *,
+    architecture: str = "",
+    pre: str = "default",
+) -> Path:
+    """Write a model of transformers and its tokenizer, float32. ``pre`` names how texts are split
+    before byte-level BPE. Returns ``path``.
+    """
     import gguf
 
     config = model.config
@@ -65,7 +74,7 @@ def write_gguf(path: Path, model: Any, tokenizer: Tokenizer, *, architecture: st
         plain = rope["rope_theta"] ** -(np.arange(len(turns)) / len(turns))
         writer.add_tensor("rope_freqs.weight", (plain / turns).astype(np.float32))
     writer.add_vocab_size(config.vocab_size)
-    _add_vocabulary(writer, json.loads(tokenizer.to_str()), config)
+    _add_vocabulary(writer, json.loads(tokenizer.to_str()), config, pre)
     for name, weight in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
@@ -82,7 +91,7 @@ def write_gguf(path: Path, model: Any, tokenizer: Tokenizer, *, architecture: st
     return path
 
 
-def _add_vocabulary(writer: Any, tokenizer: dict[str, Any], config: Any) -> None:
+def _add_vocabulary(writer: Any, tokenizer: dict[str, Any], config: Any, pre: str) -> None:
     """Add the vocabulary of a ``tokenizer.json``: of byte-level BPE with its merges, of Unigram
     with its scores.
     """
@@ -108,7 +117,7 @@ def _add_vocabulary(writer: Any, tokenizer: dict[str, Any], config: Any) -> None
     writer.add_token_list(tokens)
     writer.add_token_types(types)
     if byte_level:
-        writer.add_tokenizer_pre("default")
+        writer.add_tokenizer_pre(pre)
         writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
     else:
         writer.add_token_scores([scores.get(token, -1e4) for token in tokens])

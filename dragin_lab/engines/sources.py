@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -24,18 +25,21 @@ from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
+    TOKENIZER_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerFast,
 )
 from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
 from dragin_lab.engines.arguments import FINDING, refuse_argument
 from dragin_lab.engines.arguments import choose_device as choose_device
+from dragin_lab.engines.gguf import copy_without_vocabulary
 from dragin_lab.engines.identity import hash_weights, is_bitsandbytes
 from dragin_lab.engines.names import find_source, refuse_adapter, refuse_unreachable
 from dragin_lab.engines.tokenizer import HFTokenizer
@@ -208,7 +212,7 @@ def convert_gguf(file: Path, dtype: Any) -> tuple[Path, str]:
     (hex).
 
     It is converted where the cache has no conversion by this version of transformers; other
-    processes wait.
+    processes wait. Meanwhile a copy of its weights lies there.
 
     Raises:
         ModelError: a package is missing; the file is damaged or of an architecture that
@@ -275,13 +279,20 @@ def _convert_once(
         ) from error
 
 
+def _read_gguf_config(file: Path) -> Any:
+    with TemporaryDirectory() as folder:
+        copy_without_vocabulary(file, Path(folder, file.name), weights=False)
+        return AutoConfig.from_pretrained(folder, gguf_file=file.name, trust_remote_code=False)
+
+
 def _read_tokenizer(file: Path) -> tuple[Any, Any]:
     """A file's tokenizer and configuration."""
-    folder, given = str(file.parent.resolve()), {"gguf_file": file.name, "trust_remote_code": False}
     try:
         with silence_library():
-            config = AutoConfig.from_pretrained(folder, **given)
-            return AutoTokenizer.from_pretrained(folder, **given), config
+            config = _read_gguf_config(file)
+            # as AutoTokenizer chooses it, which would read the configuration again
+            kind = TOKENIZER_MAPPING.get(type(config), PreTrainedTokenizerFast)
+            return kind.from_pretrained(str(file.parent.resolve()), gguf_file=file.name), config
     except (*LOADING, MemoryError, struct.error) as error:
         if "not supported" in str(error):
             raise ModelError(
@@ -297,15 +308,16 @@ def _read_tokenizer(file: Path) -> tuple[Any, Any]:
 def _read_model(file: Path, dtype: Any) -> tuple[Any, Any]:
     """A file's model in ``dtype``, its weights unpacked, and its tokenizer."""
     tokenizer, _ = _read_tokenizer(file)
-    with loading_errors(file.name, "causal language model"):
-        # Where there are kernels for it, newer versions of transformers would leave the weights
-        # packed.
-        newer = hasattr(transformers, "GgufConfig")
-        unpack = {"quantization_config": transformers.GgufConfig(dequantize=True)} if newer else {}
-        folder = str(file.parent.resolve())
-        model = load_weights(
-            AutoModelForCausalLM, folder, gguf_file=file.name, dtype=dtype, **unpack
-        )
+    # Where there are kernels for it, newer versions of transformers would leave the weights
+    # packed.
+    newer = hasattr(transformers, "GgufConfig")
+    unpack = {"quantization_config": transformers.GgufConfig(dequantize=True)} if newer else {}
+    with TemporaryDirectory(prefix=f"{file.name}-", dir=user_cache()) as folder:
+        copy_without_vocabulary(file, Path(folder, file.name), weights=True)
+        with loading_errors(file.name, "causal language model"):
+            model = load_weights(
+                AutoModelForCausalLM, folder, gguf_file=file.name, dtype=dtype, **unpack
+            )
     if getattr(model, "hf_quantizer", None) is not None:
         # the weights are plain by now, and saved as such
         model.hf_quantizer.remove_quantization_config(model)

@@ -4,6 +4,7 @@ a line.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 import torch
 from gguf_files import write_gguf
 from lm_tiny import refused
+from tokenizers import Tokenizer, models
+from transformers import AutoConfig, AutoTokenizer
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
@@ -130,6 +133,40 @@ def test_the_tokenizer_alone_needs_no_accelerate(
         sources, "find_spec", lambda name: None if name == "accelerate" else object()
     )
     assert (sources.convert_tokenizer(file) / "tokenizer.json").is_file()
+
+
+def sentencepiece() -> Tokenizer:
+    """The vocabulary of ``lm_tiny.byte_fallback`` with a score for each piece, as a file has it."""
+    tokens = json.loads(lm_tiny.byte_fallback().backend_tokenizer.to_str())["model"]["vocab"]
+    scores = [(token, -float(number)) for token, number in tokens.items()]
+    raw = Tokenizer(models.Unigram(scores, unk_id=0, byte_fallback=True))
+    raw.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("architecture", "pre"),
+    [
+        *(("llama", pre) for pre in ("", "default", "llama-bpe", "tekken")),
+        *(("qwen2", "qwen2"), ("gpt2", "gpt-2"), ("starcoder2", "starcoder")),
+        *(("gemma2", ""), ("phi3", "")),
+    ],
+)
+def test_the_tokenizer_and_configuration_are_those_that_transformers_converts(
+    tmp_path: Path, architecture: str, pre: str
+) -> None:
+    raw = lm_tiny.byte_level().backend_tokenizer if pre else sentencepiece()
+    file, model = tmp_path / "kind.gguf", lm_tiny.build("llama")
+    model.resize_token_embeddings(raw.get_vocab_size())
+    write_gguf(file, model, raw, architecture=architecture, pre=pre)
+    folder = sources.convert_tokenizer(file)
+    for kind in (AutoConfig, AutoTokenizer):
+        kind.from_pretrained(tmp_path, gguf_file=file.name).save_pretrained(tmp_path / "theirs")
+    names = {path.name for path in folder.iterdir()}
+    assert names == {path.name for path in (tmp_path / "theirs").iterdir()}
+    for name in names:
+        assert (folder / name).read_text() == (tmp_path / "theirs" / name).read_text()
+    assert AutoConfig.from_pretrained(folder).vocab_size == raw.get_vocab_size()
 
 
 def test_llama_without_its_package_says_how_to_get_it(
