@@ -291,7 +291,7 @@ def _read_tokenizer(file: Path) -> tuple[Any, Any]:
         with silence_library():
             config = _read_gguf_config(file)
             # as AutoTokenizer chooses it, which would read the configuration again
-            kind = TOKENIZER_MAPPING.get(type(config), PreTrainedTokenizerFast)
+            kind: Any = TOKENIZER_MAPPING.get(type(config), PreTrainedTokenizerFast)
             return kind.from_pretrained(str(file.parent.resolve()), gguf_file=file.name), config
     except (*LOADING, MemoryError, struct.error) as error:
         if "not supported" in str(error):
