@@ -16,7 +16,6 @@ import os
 import re
 import time
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +44,6 @@ PAGE = ROOT / "docs" / "results" / "attribution.md"
 METHODS = {"sr-rag": {}, "fs-rag": {}, "flare": {}, "dragin": {"threshold": 0.5, "top_n": 5}}
 WORDS = 100  # that are written again
 BELIEVED = 6  # answers of SmolLM2 that are held to random passages and to removal
-#: What a reader saw in an answer of SmolLM2, by the first digits of the SHA-256 of its text with
-#: the marks.
-SEEN: dict[str, str] = {}
 
 
 def ask(lab: dl.Lab, questions: Any, method: Any) -> tuple[list[dl.Attribution], float, float]:
@@ -496,11 +492,10 @@ def share(part: float, of: float) -> str:
 
 
 def write_page(found: dict[str, Any]) -> str:
+    check_headings(found)
     one, real = found["almanac"], found.get("real")
     cost = {name: c["attribution_s"] / c["episodes_s"] for name, c in one["costs"].items()}
     shown = [answer for answer in real["answers"] if answer["used"]][:5] if real else []
-    for answer in shown:
-        answer["seen"] = SEEN.get(sha256(answer["text"].encode()).hexdigest()[:16], "")
     sure = pd.DataFrame(one["sure"]).T.sum().to_dict()
     page = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     text = page.from_string(TEXT).render(
@@ -513,6 +508,21 @@ def write_page(found: dict[str, Any]) -> str:
         believed=write_believed,
     )
     return join_lines(text) + "\n"
+
+
+def check_headings(found: dict[str, Any]) -> None:
+    """What the headings in bold say is so, or no page is written."""
+    one, sure = found["almanac"], pd.DataFrame(found["almanac"]["sure"]).T.sum()
+    assert one["sum_error"] < 1e-4, "they do not add up"
+    assert one["alone"]["right"] > 0.9 * one["alone"]["n"], "they do not name the passage"
+    assert sure["sure and wrong"] > 0, "sure is right"
+    assert one["taught"]["not used"] > 0.9 * one["taught"]["n"], "what was taught is called used"
+    assert one["again"]["named"] > 5 * one["again"]["another"], "writing again does not agree"
+    assert one["attention"]["by attention"] < one["attention"]["by value"] / 2, "attention is use"
+    for measured in filter(None, [one, found.get("real")]):
+        null, removal = measured["believe"]["null"], measured["believe"]["removal"]
+        assert null["random"] < null["from a passage"] / 5, "random passages give much"
+        assert removal["ours"] > 0.9 * removal["most"] > 0, "without it the text is as likely"
 
 
 def join_lines(page: str) -> str:
@@ -642,9 +652,6 @@ was not likely with it either, `word~` is a guess.
 ```
 
 Gold: {{ answer.gold | join(" or ") }}; F1 {{ "%.2f" % answer.f1 }}.
-{% if answer.seen %}
-By eye: {{ answer.seen }}
-{% endif %}
 {% endfor %}
 {% endif %}
 """
