@@ -59,7 +59,7 @@ class Pipeline:
     @property
     def described(self) -> Node:
         """What its rules and weights are (``fingerprint.describe``); "" of a built-in one."""
-        return "" if self.built_in else describe_pipeline(self.nlp)
+        return "" if self.built_in else describe(self.nlp)
 
     def by_lines(self, lines: bool) -> Pipeline:
         """The same pipeline, whose sentences are lines or not."""
@@ -186,31 +186,6 @@ def load_pipeline(nlp: Any = None, *, released: bool = False) -> Pipeline:
         nlp,
         tagged,
     )
-
-
-def describe_pipeline(nlp: Any) -> dict[str, Node]:
-    """A pipeline by the bytes of its parts, or by their source where they have none; by the words
-    that it was told to be stop words, or none; and by its vectors.
-    """
-    from spacy.attrs import IS_STOP
-
-    listed, vocab = nlp.vocab.lex_attr_getters, nlp.vocab
-    changed = [word.text for word in vocab if word.is_stop != listed[IS_STOP](word.text)]
-    nodes = {
-        "meta": describe(nlp.meta),
-        "words": describe(listed),
-        "stop words": describe(set(changed)),
-        "vectors": describe(vocab.vectors.data),
-        "lookups": describe(vocab.lookups.to_bytes()),
-    }
-    for name, part in [("tokenizer", nlp.tokenizer), *nlp.pipeline]:
-        if hasattr(part, "punct_chars"):  # whose bytes have them in any order
-            nodes[name] = describe([part.punct_chars, getattr(part, "overwrite", None)])
-        elif hasattr(part, "to_bytes"):
-            nodes[name] = describe(part.to_bytes(exclude=["vocab"]))
-        else:
-            nodes[name] = describe(part)
-    return nodes
 
 
 @lru_cache(maxsize=8)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from dragin_lab.checks import choice, count, flag, instance, is_built_in, number, shown
 from dragin_lab.core.custom import check_setting, part_of_function
-from dragin_lab.core.fingerprint import Node, describe_class, digest
+from dragin_lab.core.fingerprint import Node, describe, digest
 from dragin_lab.errors import SettingError
 
 P = TypeVar("P", bound="MethodPart")
@@ -125,8 +125,8 @@ class MethodPart:
 
     @property
     def described(self) -> Node:
-        """What a custom class is: ``fingerprint.describe_class``; "" for what is built in."""
-        return "" if self.built_in else describe_class(type(self))
+        """What a custom class is: ``fingerprint.describe``; "" for what is built in."""
+        return "" if self.built_in else describe(type(self))
 
     @property
     def fingerprint(self) -> str:

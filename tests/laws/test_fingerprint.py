@@ -8,8 +8,10 @@ import collections
 import copy
 import functools
 import itertools
+import json
 import logging
 import os
+import random
 import re
 import runpy
 import subprocess
@@ -19,14 +21,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import parts
 import pytest
 import torch
 from given import some
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from parts import Given, describe_all
 
 import dragin_lab as dl
-from dragin_lab.core.fingerprint import describe, list_changes, say_unknown
+from dragin_lab.core.fingerprint import Node, describe, list_changes, say_unknown
 
 words = st.text(
     st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=6
@@ -177,6 +181,69 @@ def test_it_and_a_trace_are_the_same_in_another_process_elsewhere(
     assert one.fingerprint == other.fingerprint
 
 
+# -- given parts of every kind ---------------------------------------------------------------------
+
+givens = st.builds(
+    Given,
+    st.sampled_from([*parts.KINDS]),
+    st.sampled_from([*parts.VALUES]),
+    st.sampled_from(parts.WAYS),
+    st.integers(0, 9999),
+    st.just("+"),
+)
+changes_of_parts = st.sampled_from([{"number": 10_000}, {"operator": "-"}])
+
+
+def describe_elsewhere(these: list[Given], folder: Path) -> list[Node]:
+    """What parts are in a process of another hash seed, after a use of each."""
+    folder.mkdir()
+    file = folder / "parts.json"
+    file.write_text(json.dumps(these), "utf-8")
+    paths = os.pathsep.join([str(Path(dl.__file__).parents[1]), str(Path(__file__).parent)])
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": paths}
+    subprocess.run([sys.executable, parts.__file__, str(file)], env=environment, check=True)
+    nodes: list[Node] = json.loads(file.with_suffix(".nodes.json").read_text("utf-8"))
+    return nodes
+
+
+def check_parts(pairs: list[tuple[Given, Given]], folder: Path) -> None:
+    """A part is what it is after a use in another process too, and another one once changed."""
+    elsewhere = describe_elsewhere([one for one, _ in pairs], folder / "elsewhere")
+    for (one, changed), there in zip(pairs, elsewhere, strict=True):
+        [here, other] = describe_all([one, changed], folder)
+        [not_known, said_there] = (say_unknown({"it": node}) for node in (here, there))
+        assert (not_known == []) == one.known, (one, not_known)
+        assert not_known == said_there, one
+        assert list_changes(here, there, "it") == [], one
+        assert here != other, (one, changed)
+        if one.known:
+            assert here == there, one
+            assert list_changes(here, other, "it"), (one, changed)
+
+
+def test_a_given_part_is_the_same_in_another_process_and_another_once_changed(
+    tmp_path: Path,
+) -> None:
+    pairs = []
+
+    @some(40)
+    @given(givens, changes_of_parts)
+    def draw(one: Given, change: dict[str, Any]) -> None:
+        pairs.append((one, one._replace(**change)))
+
+    draw()
+    check_parts(pairs, tmp_path)
+
+
+@pytest.mark.slow
+def test_so_are_parts_of_every_kind_and_with_every_value(tmp_path: Path) -> None:
+    of_kinds = [Given(kind, "a set", way, 1) for kind in parts.KINDS for way in parts.WAYS]
+    of_values = [Given("a global", value, "module", 1) for value in parts.VALUES]
+    pairs = [(one, one._replace(number=2)) for one in (*of_kinds, *of_values)]
+    pairs += [(one, one._replace(operator="-")) for one in of_kinds]
+    check_parts(pairs, tmp_path)
+
+
 # -- values that lie elsewhere ---------------------------------------------------------------------
 
 
@@ -238,7 +305,6 @@ PAIRS: dict[str, Any] = {
     "a memoryview": lambda: (memoryview(b"ab"), memoryview(b"cd")),
     "an index": lambda: (index(1.0), index(2.0)),
     "a forest": lambda: (forest(0), forest(1)),
-    "a generator": lambda: (numbers_below(3), numbers_below(4)),
     "a decorator": lambda: (scaled(2.0), scaled(3.0)),
     "lambdas in one line": lambda: (lambda d: d.entropy, lambda d: d.logprob),
     "a factory": lambda: (collections.defaultdict(int), collections.defaultdict(list)),
@@ -266,8 +332,56 @@ def test_what_cannot_be_read_is_said_and_never_equal() -> None:
 
     one, other = Closed(), Closed()
     assert fingerprint(one) == fingerprint(one) != fingerprint(other)
+    assert list_changes(describe(one), describe(other), "it") == []  # so that a run can go on
     said = say_unknown({"trigger it": describe({"a": one})})
     assert said == ["trigger it.'a': not known: Closed (RuntimeError: no copies)"]
+
+
+class Hostile:
+    """Whatever is asked of it raises, at each place where that is possible."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ValueError(f"no {name}")
+
+    def __hash__(self) -> int:
+        raise ValueError("no hash")
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("no comparison")
+
+    def __len__(self) -> int:
+        raise ValueError("no length")
+
+
+def test_an_object_whose_reading_raises_is_named_with_its_error() -> None:
+    def reads(draft: Any) -> Any:
+        return draft, held
+
+    held = Hostile()
+    assert say_unknown({"trigger it": describe(reads)}) == [
+        "trigger it.held: not known: Hostile (ValueError: no debug)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "draw"),
+    [
+        (lambda: numbers_below(9), next),
+        (lambda: random.Random(1), random.Random.random),
+        (lambda: np.random.default_rng(1), np.random.Generator.random),
+        (lambda: np.random.RandomState(1), np.random.RandomState.random),
+        (torch.Generator, lambda generator: torch.rand(1, generator=generator)),
+    ],
+)
+def test_what_moves_at_each_use_is_said_and_stays_what_it_is(make: Any, draw: Any) -> None:
+    one, other = make(), make()
+    before = describe({"a": one})
+    draw(one)
+    assert describe({"a": one}) == before != describe({"a": other})
+    kind = type(one).__name__
+    assert say_unknown({"it": before}) == [
+        f"it.'a': not known: {kind} (TypeError: it moves at each use)"
+    ]
 
 
 # -- what a part writes itself ---------------------------------------------------------------------

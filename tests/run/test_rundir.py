@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -384,6 +385,26 @@ def test_a_complete_run_is_left_alone(whole: Path) -> None:
     assert {
         path: path.stat().st_mtime_ns for path in whole.iterdir() if path.name != ".lock"
     } == before
+
+
+def test_a_run_begins_with_what_is_not_known_of_what_was_given_and_goes_on(tmp_path: Path) -> None:
+    class Closed:
+        def __reduce_ex__(self, version: Any) -> Any:
+            raise RuntimeError("no copies")
+
+    def judged(answer: str, golds: Any) -> float:
+        return float(closed is None)
+
+    closed = Closed()
+    not_known = "metric judged.closed: not known: Closed (RuntimeError: no copies)"
+    prompt = PromptTemplate(metrics=(judged,))
+    for count in (1, 2):
+        with pytest.warns(UserWarning, match=re.escape(f"{not_known}; a run that goes on cannot")):
+            answer(tmp_path / "run", count, exemplars=prompt)
+        closed = Closed()
+    record = read_run(tmp_path / "run")
+    assert len(record.predictions) == 2
+    assert record.config["not_known"] == [not_known]
 
 
 # -- other settings --------------------------------------------------------------------------------
