@@ -6,10 +6,11 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import sha256
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import choice, shown
+from dragin_lab.core.fingerprint import list_changes
 from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import LEAST, PEAK, Line, RunRecord
 from dragin_lab.text import write_compared
@@ -48,33 +49,59 @@ def check_same_golds(records: Mapping[At, RunRecord]) -> None:
 
 
 def list_differences(records: Mapping[At, RunRecord]) -> list[str]:
-    """Lines on models, passages and exemplars that are not the same in all runs of a data set."""
+    """Lines on models, passages and exemplars that are not the same in all runs of a data set, and
+    on your own metrics that are not defined alike in all runs.
+    """
+    kinds = {
+        "models": identify_model,
+        "passages": identify_passages,
+        "exemplars": _identify_exemplars,
+    }
     lines = []
     datasets = dict.fromkeys(dataset for dataset, _ in records)
-    for dataset in datasets:
+    for dataset, (kind, read) in product(datasets, kinds.items()):
         where = f" on {dataset}" if len(datasets) > 1 else ""
-        for kind, read in {
-            "models": identify_model,
-            "passages": identify_passages,
-            "exemplars": _identify_exemplars,
-        }.items():
-            # by identity: how it is called, and by which methods
-            groups: dict[str, tuple[str, list[str]]] = {}
-            for (known, name), record in records.items():
-                if known == dataset and (part := read(record.config)) is not None:
-                    groups.setdefault(part[1], (part[0], []))[1].append(name)
-            called = [text for text, _ in groups.values()]
-            said = [
-                f"{list_first(names)}: {text}"
-                + (
-                    f" ({sha256(identity.encode()).hexdigest()[:6]})"
-                    if called.count(text) > 1
-                    else ""
-                )
-                for identity, (text, names) in groups.items()
-            ]
-            lines += [f"{kind} differ{where}: " + "; ".join(said)] if len(groups) > 1 else []
-    return list(dict.fromkeys(lines))
+        configs = {name: record.config for (on, name), record in records.items() if on == dataset}
+        groups = _group_alike({name: read(config) for name, config in configs.items()})
+        if len(groups) > 1:
+            lines.append(f"{kind} differ{where}: {'; '.join(groups)}")
+    return [*dict.fromkeys(lines), *_list_other_metrics(records)]
+
+
+def _group_alike(parts: Mapping[str, tuple[str, str] | None]) -> list[str]:
+    """Which methods have one part, and how it is called; a part is a name and what it is."""
+    methods: dict[tuple[str, str], list[str]] = {}
+    for method, part in parts.items():
+        if part is not None:
+            methods.setdefault(part, []).append(method)
+    groups: list[str] = []
+    called: set[str] = set()
+    for (name, _), names in methods.items():
+        another = " (another)" if name in called else ""
+        groups.append(f"{list_first(names)}: {name}{another}")
+        called.add(name)
+    return groups
+
+
+def _list_other_metrics(records: Mapping[At, RunRecord]) -> list[str]:
+    definitions: dict[str, dict[At, Any]] = {}
+    for at, record in records.items():
+        for label, node in record.config.get("given", {}).items():
+            if label.startswith("metric "):
+                definitions.setdefault(label, {})[at] = node
+    lines = []
+    for label, nodes in definitions.items():
+        (first, before), *others = nodes.items()
+        changes = {at: list_changes(before, node, label) for at, node in others}
+        differing = [at for at in changes if changes[at]]
+        if differing:
+            names = list_first([f"{method} on {dataset}" for dataset, method in differing])
+            change = changes[differing[0]][0]
+            lines.append(
+                f"{label} is not defined in {names} as in {first[1]} on {first[0]} ({change}): its"
+                " means are not of one measure"
+            )
+    return lines
 
 
 def list_idle_thresholds(records: Mapping[At, RunRecord]) -> list[str]:
@@ -135,8 +162,14 @@ def identify_passages(config: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _identify_exemplars(config: Mapping[str, Any]) -> tuple[str, str]:
-    exemplars = config["template"]["exemplars"]
-    return str(len(exemplars)), json.dumps(exemplars, sort_keys=True)
+    template = config["template"]
+    exemplars = template["exemplars"]
+    own = f"{len(exemplars)} of your own" if exemplars else "none"
+    name = template.get("chosen") or own
+    form = template.get("form", "reasoning")
+    if form != "reasoning":
+        name += f" (form {form})"
+    return name, json.dumps(exemplars, sort_keys=True)
 
 
 # -- questions that were chosen --------------------------------------------------------------------

@@ -235,6 +235,38 @@ def test_a_data_set_is_known_by_its_questions(tmp_path: Path) -> None:
     assert dl.Runs.load(tmp_path).datasets == ("mine (111111)", "mine (333333)")
 
 
+def test_metrics_of_one_name_and_other_definitions_are_said_below_the_table(tmp_path: Path) -> None:
+    def given(value: str) -> dict[str, object]:
+        return {"metric hits": {"(source)": "def hits():\n    return scale", "scale": value}}
+
+    for name, value in (("dragin", "0.5"), ("flare", "0.5"), ("wo-rag", "1.5")):
+        folder = write_run(tmp_path, name, "mine", A)
+        write_config(folder, read_config(folder) | {"given": given(value)})
+    said = (
+        "metric hits is not defined in wo-rag on mine as in dragin on mine (metric hits.scale: 0.5"
+        " → 1.5): its means are not of one measure"
+    )
+    assert said in dl.Runs.load(tmp_path).table().about
+    write_config(folder, read_config(folder) | {"given": given("0.5")})
+    assert "not defined" not in str(dl.Runs.load(tmp_path).table())
+
+
+def test_sets_of_exemplars_are_named(tmp_path: Path) -> None:
+    def write(name: str, **template: object) -> None:
+        folder = write_run(tmp_path, name, "mine", A)
+        config = read_config(folder)
+        write_config(folder, config | {"template": config["template"] | template})
+
+    write("dragin")
+    write("flare", exemplars=[{"question": "Who?"}, {}])
+    write("wo-rag", exemplars=[{}], chosen="the package's own set for mine")
+    write("self-ask", exemplars=[], form="follow-up")
+    assert (
+        "exemplars differ: dragin: 2 of your own; flare: 2 of your own (another); self-ask: none"
+        " (form follow-up); wo-rag: the package's own set for mine"
+    ) in dl.Runs.load(tmp_path).table().about
+
+
 def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> None:
     def brief(answer: str, golds: Sequence[str]) -> float:
         return 1 / len(answer)
