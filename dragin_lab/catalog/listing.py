@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from dragin_lab.catalog.by_name import FORMULATORS, METHODS, TRIGGERS
@@ -27,7 +28,18 @@ class Listed:
         )
 
 
-def methods(of: str = "method") -> list[Listed]:
+class Listing(list[Listed]):
+    """Rows of a list; printing it gives their names, a notebook shows what each does."""
+
+    def __repr__(self) -> str:
+        return f"Listing({', '.join(one.name for one in self)})"
+
+    def _repr_html_(self) -> str:
+        items = (f"<li>{escape(str(one))}</li>" for one in self)
+        return f"<ul>{''.join(items)}</ul>"
+
+
+def methods(of: str = "method") -> Listing:
     """Every method, with the settings of its trigger and its formulator (DRAGIN, Table 1).
 
     ``of="when"`` gives every trigger and ``"what"`` every query formulator, your own among them.
@@ -38,15 +50,15 @@ def methods(of: str = "method") -> list[Listed]:
         (name, TRIGGERS.named(when), FORMULATORS.named(what))
         for name, (when, what) in METHODS.items()
     )
-    return [
+    return Listing(
         Listed(name, t.defaults() | f.defaults(), t.source, f"{t.name} x {f.name}")
         for name, t, f in parts
-    ]
+    )
 
 
-def list_parts(registry: Registry[Any]) -> list[Listed]:
+def list_parts(registry: Registry[Any]) -> Listing:
     """One entry per part, in the order of definition."""
-    listed = []
+    listed = Listing()
     for part in map(registry.named, registry):
         line = (inspect.getdoc(part) or "").partition("\n")[0]
         listed.append(Listed(part.name, part.defaults(), part.source, line))

@@ -47,6 +47,10 @@ class Compared:
         self.metrics = own_metrics(line for of_run in lines.values() for line in of_run.values())
         self._sound = {at: _without_failed(of_run) for at, of_run in self.every.items()}
 
+    def __repr__(self) -> str:
+        common = sum(map(len, self.common.values()))
+        return f"Compared({len(self.names)} methods, {common} questions in common, on={self.on!r})"
+
     def _of(self, dataset: str) -> list[At]:
         return [at for at in self.every if at[0] == dataset]
 

@@ -268,6 +268,9 @@ class Branches:
         return self.traces[number]
 
     def __repr__(self) -> str:
+        return f"Branches({len(self)} traces of {self[0].question.text[:60]!r})"
+
+    def __str__(self) -> str:
         """The tree as lines of text, one a trace, indented by how deep it lies."""
         lines = []
         for number, trace in enumerate(self.traces):
@@ -279,7 +282,7 @@ class Branches:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>"
+        return f"<pre>{escape(str(self))}</pre>"
 
     def save(self, path: str | Path) -> Path:
         """Write all to one safetensors file, without hidden states.

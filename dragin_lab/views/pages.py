@@ -24,6 +24,9 @@ from dragin_lab.views import facts
 from dragin_lab.views.facts import clip, clip_html, esc, num, plural, short
 from dragin_lab.views.plain import page_text
 
+#: What every page begins with.
+OUTSIDE = '<div class="dl-out mathjax_ignore tex2jax_ignore">'
+
 
 class Page:
     """A page about traces. A notebook shows ``html``, ``print`` gives ``text``, ``views.page``
@@ -39,14 +42,20 @@ class Page:
     def _repr_html_(self) -> str:
         return self.html
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        return f"Page({self.title!r}, {self.text.count(chr(10))} lines)"
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        printer.text(self.text)  # what IPython shows on a terminal
 
 
 def styled(inner: str, before: str = "") -> str:
     """HTML in the style of the pages, which stands in it; no formula in it is set."""
     style = f"<style>{load_stylesheet()}</style>"
-    return f'<div class="dl-out mathjax_ignore tex2jax_ignore">{before}{style}{inner}</div>'
+    return f"{OUTSIDE}{before}{style}{inner}</div>"
 
 
 @cache
@@ -134,14 +143,19 @@ def show_part(part: Any) -> Markup:
     if hasattr(frame, "to_html"):
         options = {"float_format": "{:.3f}".format, "na_rep": "", "border": 0}
         table = part.to_html() if isinstance(part, Table) else frame.to_html(**options)
-        return Markup(
-            styled(f'<div class="dl"><div class="head wide" tabindex="0">{table}</div></div>')
-        )
+        return box_wide(table)
     if isinstance(part, type) or not hasattr(part, "_repr_html_"):
         raise SettingError(
             f"a {type(part).__name__} is no part of a page; give traces, pages, figures or tables"
         )
-    return Markup(part._repr_html_())
+    shown = part._repr_html_()
+    return Markup(shown) if shown.startswith(OUTSIDE) else box_wide(shown)
+
+
+def box_wide(html: str) -> Markup:
+    """A card in which what is too wide for the page is scrolled."""
+    inner = f'<div class="dl"><div class="head wide" tabindex="0">{html}</div></div>'
+    return Markup(styled(inner))
 
 
 def open_trace(source: Trace | str | Path) -> Trace:

@@ -348,7 +348,7 @@ def test_a_tree_says_what_parts_from_what() -> None:
     tree = grow()
     assert [tree.parent(i) for i in range(4)] == [None, 0, 0, 1]
     assert tree.path(3) == [0, 1, 3]
-    assert repr(tree).splitlines() == [
+    assert str(tree).splitlines() == [
         "0  Who made it?: 'Li' ✓",
         "  1  step 2, token 1: token 'Li' → 'Al': 'Al Ek' ✗",
         "  2  step 2, token 1: token 'Li' → 'Bo': 'Al Ek' ✗",
@@ -364,7 +364,7 @@ def test_a_tree_is_one_file(tmp_path: Path) -> None:
     tree = grow()
     path = tree.save(tmp_path / "tree.safetensors")
     read = Branches.load(path)
-    assert repr(read) == repr(tree)
+    assert str(read) == str(tree)
     for ours, theirs in zip(read, tree, strict=True):
         assert theirs.diff(ours) == ""
         assert (ours.parting, ours.fingerprint) == (theirs.parting, theirs.fingerprint)

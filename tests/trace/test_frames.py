@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -206,19 +207,23 @@ def test_what_a_notebook_shows_for_a_bare_name_is_made_for_people():
     assert (
         max(len(repr(one)) for one in (trace, step.draft, dl.Replay(trace).at(threshold=0.5))) < 400
     )
-    objects = [
-        lab,
-        dl.Corpus.load(),
-        dl.method("flare"),
-        dl.Replay(trace),
-        dl.Branches.of(trace),
-        step,
-    ]
-    for one in [*objects, *([step.query] if step.query else [])]:
+    packaged = dl.Runs.load(Path(__file__).parents[2] / "corpora" / "almanac_methods.zip")
+    plain = [packaged.compared(), packaged.records[0], lab.model, lab.retriever, trace.question]
+    exemplar = dl.Exemplar("Is the sky blue?", "The sky is blue.", "yes")
+    objects = [lab, dl.Corpus.load(), dl.method("flare"), dl.methods(), dl.methods("when")]
+    asked = dl.Question("q", trace.question.text, ("1933",))
+    objects += [dl.Replay(trace), dl.Branches.of(trace), step, dl.benchmark([asked])]
+    objects += [dl.PromptTemplate((exemplar,))]
+    plain += [dl.compare([trace, trace]), trace.overview()]
+    objects += [packaged, packaged.table(), packaged.difference(*packaged.names[:2])]
+    for one in objects:
         html = one._repr_html_()
         assert html.count("<") == html.count(">")
         assert "object at 0x" not in html
-        assert len(repr(one)) < 400
+    for one in [*objects, *plain, exemplar]:
+        assert len(repr(one)) < 400, one
+        assert repr(one).count("\n") < 3
+        assert "object at 0x" not in repr(one)
     assert "Almanac" in lab._repr_html_()
     assert repr(trace.diff(trace)) == "no difference"
     assert trace.diff(trace) == ""

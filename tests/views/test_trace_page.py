@@ -26,7 +26,7 @@ from dragin_lab.views import facts
 from dragin_lab.views.comparing import Sentence, align_sentences
 from dragin_lab.views.facts import esc
 from dragin_lab.views.overview_page import CARRY, LINES, find_lines
-from dragin_lab.views.pages import load_stylesheet
+from dragin_lab.views.pages import OUTSIDE, load_stylesheet
 from dragin_lab.views.texts import BELOW, LEVELS, Texts, find_bounds, find_levels, read_pieces
 
 PAGES = {"trace": views.trace, "compare": lambda trace: views.compare([trace, trace])}
@@ -101,6 +101,15 @@ def test_a_page_is_one_file_with_the_script_of_its_figures_beside_it(tmp_path: P
     assert len(inline) > 10**6
     assert [one.name for one in (tmp_path / "in").iterdir()] == ["b.html"]
     assert "<script" not in views.page(tmp_path / "c.html", trace).read_text()
+
+
+def test_a_wide_part_is_scrolled_and_not_cut(tmp_path: Path):
+    finished = dl.Runs.load(Path(__file__).parents[2] / "corpora" / "almanac_methods.zip")
+    found = finished.difference(*finished.names[:2])
+    text = views.page(tmp_path / "a.html", found, found.table).read_text()
+    cards = text.split(OUTSIDE)[1:]
+    assert [card.count("<table") for card in cards] == [1, 1]
+    assert all('<div class="head wide" tabindex="0">' in card for card in cards)
 
 
 def test_what_is_no_part_and_what_cannot_be_written_is_refused(tmp_path: Path):
