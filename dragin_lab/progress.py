@@ -4,6 +4,7 @@ elsewhere.
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 from collections.abc import Iterable
@@ -20,12 +21,21 @@ _LOG = {
 }
 
 
-def _is_live() -> bool:
-    """Whether a line can be drawn again: on a terminal, and in a notebook."""
+def _is_terminal() -> bool:
+    """Whether a line can be drawn again."""
     # services have no standard error, or one of their own
     isatty = getattr(sys.stderr, "isatty", lambda: False)
+    return bool(isatty())
+
+
+def _open_place() -> Any:
+    """A place in a notebook's cell whose text can be exchanged; None outside of notebooks."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return isatty() or hasattr(shell, "kernel")
+    if not hasattr(shell, "kernel"):
+        return None
+    from IPython.display import display
+
+    return display({"text/plain": ""}, raw=True, display_id=True)
 
 
 def _describe_bar() -> dict[str, Any]:
@@ -34,7 +44,8 @@ def _describe_bar() -> dict[str, Any]:
     return {"leave": False, "ncols": max(40, min(100, columns)), "nrows": 24}
 
 
-# tqdm.auto would leave an empty control in a notebook that is opened without a kernel
+# In a notebook, standard error is pink, and tqdm.auto would leave an empty control in one that is
+# opened without a kernel.
 class Progress(tqdm):
     """Counts episodes; shows how many are done, how fast, how long it will still take, and the
     exact match so far.
@@ -46,6 +57,8 @@ class Progress(tqdm):
     def __init__(self, name: str, total: int, earlier: Iterable[dict[str, Any]] = ()) -> None:
         self._scored, self._exact, self._failed = 0, 0.0, 0
         initial = sum(self._add_up(line) for line in earlier)
+        self._place = _open_place()
+        look = _describe_bar() if self._place or _is_terminal() else _LOG
         super().__init__(
             desc=printable(name),
             total=total,
@@ -54,8 +67,17 @@ class Progress(tqdm):
             unit="q",
             smoothing=0,  # the rate of the whole run is steadier than that of its last questions
             disable=sys.stderr is None,
-            **(_describe_bar() if _is_live() else _LOG),
+            file=None if self._place is None else io.StringIO(),
+            **look,
         )
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Draw the bar, or ``msg``."""
+        if self._place is None:
+            super().display(msg, pos)
+        else:
+            text = str(self) if msg is None else msg
+            self._place.update({"text/plain": text}, raw=True)
 
     def add(self, line: dict[str, Any]) -> None:
         """An episode has ended; its prediction line."""

@@ -66,7 +66,9 @@ def shown(output: Any, name: str) -> bool:
                 f"{name}: a cell warns, which a reader would not see: {output.text.strip()[-300:]}"
             )
         return False
-    return WIDGET not in output.get("data", ())
+    data = output.get("data", {})
+    over = data == {"text/plain": ""}  # of a bar that has reached its end
+    return WIDGET not in data and not over
 
 
 def joined(outputs: Iterable[Any]) -> Iterator[Any]:

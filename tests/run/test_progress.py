@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,3 +60,23 @@ def test_a_service_has_no_standard_error(stream: Any, monkeypatch: pytest.Monkey
     with Progress("a", 1) as progress:
         progress.add({"ended": "answered", "em": 1.0})
     assert progress.total == 1
+
+
+def test_a_notebook_gets_a_bar_in_the_cell_and_nothing_on_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+
+    class Place:
+        def update(self, data: dict[str, str], *, raw: bool) -> None:
+            assert raw
+            shown.append(data["text/plain"])
+
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=1))
+    monkeypatch.setattr("IPython.display.display", lambda *_, **__: Place())
+    with Progress("d", 2) as progress:
+        progress.add(line())
+        progress.refresh()
+    assert "1/2" in shown[-2]
+    assert shown[-1] == "", "the bar goes at its end"
+    assert capsys.readouterr().err == ""
