@@ -186,18 +186,23 @@ def _say_used(one: Any, passages: list[dict[str, Any]]) -> str:
 
 
 def _list_retrievals(source: Attribution) -> Iterator[dict[str, Any]]:
-    golds = source.trace.question.golds
     named = {"holds gold": "holds_gold", "same as": "same", "in view": "seen"}
     table = source.passages.rename(columns=named)
     for one in source.retrievals.rename(columns=named).itertuples():
-        passages = []
-        for row in table[table["retrieval"] == one.step].to_dict("records"):
-            names = {plain_title(row["title"]), plain_title(row["id"])}
-            passage = row | {"shade": source.shades.get(row["number"])}
-            passage["same"] = None if pd.isna(row["same"]) else row["same"]
-            passage["labelled"] = bool(names & source.gold)
-            passage["gold"] = any(holds_value(row["text"], gold) for gold in golds)
-            passages.append(passage)
+        rows = table[table["retrieval"] == one.step].to_dict("records")
+        passages = [_describe_passage(source, row) for row in rows]
         said = [_say_found(one), _say_used(one, passages)]
         verdict = ", ".join(filter(None, said))
         yield {"step": one.step, "query": one.query, "verdict": verdict, "passages": passages}
+
+
+def _describe_passage(source: Attribution, row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the passages with its colour, and whether it is labelled and holds a gold answer."""
+    names = {plain_title(row["title"]), plain_title(row["id"])}
+    golds = source.trace.question.golds
+    known: dict[str, Any] = {"labelled": bool(names & source.gold)}
+    known["gold"] = any(holds_value(row["text"], gold) for gold in golds)
+    known["shade"] = source.shades.get(row["number"])
+    if pd.isna(row["same"]):
+        known["same"] = None
+    return row | known

@@ -4,12 +4,11 @@ retrievals.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.colors import hex_to_rgb
 
 from dragin_lab.checks import choice
 from dragin_lab.drawn import draws
@@ -41,7 +40,7 @@ def plot_attribution(source: Attribution) -> go.Figure:
         labels.append(f"{place} {clip(text.strip(), 18)[0]}")
     if not numbers:
         return theme.message(source.trace.question.text, "No passage was in view of what was kept.")
-    figure = go.Figure()
+    figure = theme.Figure()
     others = set(numbers)
     for number, shade in source.shades.items():
         title = theme.clip_label(source.by_number[number].title or "(no title)", 40)
@@ -99,51 +98,20 @@ def draw_funnel(runs: Runs, by: str = "method") -> go.Figure:
     gold = ("holds the gold answer", "holds no gold answer", "found? unknown")
     unlabelled = retrievals["found"].isna()
     rows.loc[unlabelled, "found"] = _say(retrievals.loc[unlabelled, "holds gold"], *gold)
-    stages, groups = [by, *states], list(dict.fromkeys(rows[by]))
-    nodes = [(stage, value) for stage in stages for value in dict.fromkeys(rows[stage])]
-    links = pd.concat(
-        rows.groupby([by, one, other], sort=False)
-        .size()
-        .rename("n")
-        .rename_axis(["by", "one", "other"])
-        .reset_index()
-        .assign(
-            source=lambda f, s=one: [nodes.index((s, value)) for value in f["one"]],
-            target=lambda f, s=other: [nodes.index((s, value)) for value in f["other"]],
-        )
-        for one, other in pairwise(stages)
-    )
-    counts = [int((rows[stage] == value).sum()) for stage, value in nodes]
-    labels = [
-        f"{theme.clip_label(value, 40)} {n}" for (_, value), n in zip(nodes, counts, strict=True)
-    ]
-    faded = [f"rgba{(*hex_to_rgb(colour), 0.45)}" for colour in theme.COLOURS]
-    colours = [faded[groups.index(name) % len(faded)] for name in links["by"]]
-    said = [
-        f"{row.n} retrievals of {theme.label(row.by)}: {row.one} → {row.other}"
-        for row in links.itertuples()
-    ]
-    figure = go.Figure(
-        go.Sankey(
-            node={
-                "label": labels,
-                "color": theme.GREY,
-                "pad": 18,
-                "hovertemplate": "%{label}<extra></extra>",
-            },
-            link={
-                "source": links["source"],
-                "target": links["target"],
-                "value": links["n"],
-                "color": colours,
-                "customdata": said,
-                "hovertemplate": "%{customdata}<extra></extra>",
-            },
-        )
-    )
-    return theme.finish(
-        figure, f"{len(rows)} retrievals: asked, found, used, part of a right answer", 380
-    )
+    stages = [by, *states]
+    colours = dict(zip(rows[by].unique(), cycle(theme.COLOURS), strict=False))
+    bands, places = theme.Bands(), dict[tuple[str, str], int]()
+    for stage in stages:
+        for value, n in rows[stage].value_counts(sort=False).items():
+            places[stage, value] = bands.add(f"{value} {n}", theme.GREY)
+    for one, other in pairwise(stages):
+        joined = [rows[by], rows[one], rows[other]]
+        for (name, start, end), n in rows.groupby(joined, sort=False).size().items():
+            about = f"{n} retrievals of {theme.label(name)}: {start} → {end}"
+            source, target = places[one, start], places[other, end]
+            bands.join(source, target, n, colours[name], about)
+    title = f"{len(rows)} retrievals: asked, found, used, part of a right answer"
+    return theme.finish(bands.draw(), title, 380)
 
 
 def _say(values: pd.Series, yes: str, no: str, unknown: str) -> list[str]:

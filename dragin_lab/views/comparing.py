@@ -183,10 +183,12 @@ def align_sentences(texts: Sequence[Sequence[Sentence]]) -> list[list[Sentence |
     for number, sentences in enumerate(texts):
         merged: list[list[Sentence | None]] = []
         row = column = 0
-        ends = len(slots), len(sentences)
-        for next_row, next_column in [*_pair_alike(_compare_all(slots, sentences)), ends]:
-            merged += [[*slot, None] for slot in slots[row:next_row]]
-            merged += [[*[None] * number, new] for new in sentences[column:next_column]]
+        pairs = _pair_alike(_compare_all(slots, sentences))
+        for next_row, next_column in [*pairs, (len(slots), len(sentences))]:
+            for slot in slots[row:next_row]:
+                merged.append([*slot, None])
+            for new in sentences[column:next_column]:
+                merged.append([None] * number + [new])
             if next_row < len(slots):
                 merged.append([*slots[next_row], sentences[next_column]])
             row, column = next_row + 1, next_column + 1

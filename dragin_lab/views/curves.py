@@ -19,7 +19,7 @@ from dragin_lab.results.headroom import MEANING, Headroom
 from dragin_lab.run.intervals import MEASURES
 from dragin_lab.views import theme
 from dragin_lab.views.facts import num, plural, short
-from dragin_lab.views.results import NAMES
+from dragin_lab.views.results import NAMES, best_at_cost
 
 DRAWN = ("em", "f1", "retrievals")
 #: How far behind the last change the line of the last episode goes, as a share.
@@ -141,17 +141,7 @@ def add_notes(figure: go.Figure, *curves: Curve) -> go.Figure:
     """What is not known of curves, below the figure's title."""
     notes = [note for curve in curves for note in curve.notes]
     lines = textwrap.wrap("; ".join(dict.fromkeys(notes)), 90, max_lines=3, placeholder=" …")
-    return add_lines(figure, lines)
-
-
-def add_lines(figure: go.Figure, lines: Sequence[str]) -> go.Figure:
-    """Lines of small print between title and panels."""
-    at = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom"}
-    text = "<br>".join(map(theme.label, lines))
-    look = {"showarrow": False, "font_size": 12, "align": "left", "yshift": 26}
-    if lines:
-        figure.add_annotation(text=text, **at, **look)
-    return figure.update_layout(margin_t=figure.layout.margin.t + 16 * len(lines))
+    return theme.add_lines(figure, lines)
 
 
 # -- quality against cost --------------------------------------------------------------------------
@@ -167,7 +157,7 @@ def draw_frontier(
     curves = [first, *others]
     choice("cost", cost, MEASURES)
     choice("quality", quality, MEASURES)
-    figure = go.Figure()
+    figure = theme.Figure()
     names = name_curves(curves)
     looks = theme.styles(names)
     for name, curve in zip(names, curves, strict=True):
@@ -198,12 +188,6 @@ def name_curves(curves: Sequence[Curve]) -> list[str]:
     return [f"{name} ({at})" if names.count(name) > 1 else name for at, name in enumerate(names, 1)]
 
 
-def best_at_cost(rows: pd.DataFrame, cost: str, quality: str) -> pd.DataFrame:
-    """The rows that are better than every one that costs as much or less, by cost."""
-    ranked = rows.sort_values([cost, quality], ascending=[True, False])
-    return ranked[ranked[quality] > ranked[quality].cummax().shift(fill_value=-np.inf)]
-
-
 def describe_point(row: dict[str, Any], cost: str, quality: str) -> str:
     """What a θ costs and gives."""
     until = f"up to {short(row['until'])}" if np.isfinite(row["until"]) else "up"
@@ -219,20 +203,22 @@ def draw_headroom(headroom: Headroom) -> go.Figure:
     """One θ for all and the best θ for each, as two points joined by an arrow, over what every θ
     gives.
     """
-    quality, table, figure = headroom.quality, headroom.table, go.Figure()
-    drawn = {"mode": "lines", "line": {"color": theme.GREY, "shape": "hv"}, "name": "one θ for all"}
+    quality, figure = headroom.quality, theme.Figure()
     steps = best_at_cost(headroom.curve, "retrievals", quality)
-    figure.add_scatter(x=steps["retrievals"], y=steps[quality], **drawn, hoverinfo="skip")
-    ends = table[["retrievals", quality]].to_numpy().tolist()
-    one, each = f"one θ for all, from {short(headroom.theta)}", "the best θ for each question"
-    add_end(figure, one, ends[0], quality, color=theme.BLUE, symbol="circle")
-    add_end(figure, each, ends[1], quality, color=theme.AMBER, symbol="star")
-    add_arrow(figure, *ends)
+    line = {"color": theme.GREY, "shape": "hv"}
+    shared = {"mode": "lines", "name": "one θ for all", "hoverinfo": "skip"}
+    figure.add_scatter(x=steps["retrievals"], y=steps[quality], line=line, **shared)
+    start, end = headroom.table[["retrievals", quality]].to_numpy().tolist()
+    one = f"one θ for all, from {short(headroom.theta)}"
+    add_end(figure, one, start, quality, color=theme.BLUE, symbol="circle")
+    each = "the best θ for each question"
+    add_end(figure, each, end, quality, color=theme.AMBER, symbol="star")
+    add_arrow(figure, start, end)
     figure.update_xaxes(title_text=NAMES["retrievals"], rangemode="tozero")
     figure.update_yaxes(title_text=NAMES[quality])
     title = f"What a better choice of θ could win: {plural(headroom.n, 'question')}"
     finished = theme.finish(figure, title, 440, legend=theme.BELOW)
-    return add_lines(finished, textwrap.wrap(MEANING, 90))
+    return theme.add_lines(finished, textwrap.wrap(MEANING, 90))
 
 
 def add_end(

@@ -29,7 +29,6 @@ KEY = {"len": 160, "lenmode": "pixels", "thickness": 10}
 ROW, HEAD = 18, 200  # pixels
 BAR = {"symbol": "line-ns", "size": ROW // 2, "line": {"width": 2.5, "color": theme.AMBER}}
 DOT = {"size": 6, "color": theme.AMBER, "line": {"width": 1, "color": theme.PAPER}}
-ENDS = {1.0: ("✓", theme.TEAL), 0.0: ("✗", theme.AMBER)}
 
 
 @draws(Runs, "doubt")
@@ -43,35 +42,32 @@ def draw_doubt(runs: Runs, method: str, limit: int = 50) -> go.Figure:
     Raises ``SettingError`` where the runs kept no traces.
     """
     among = find_traces(runs, choice("method", method, runs.names))
-    traces = list(islice(among, count("limit", limit)))
-    if not traces:
+    rows = [(lay_out(trace), trace) for trace in islice(among, count("limit", limit))]
+    if not rows:
         raise SettingError(f"the runs of {method!r} kept no traces; run them with traces=True")
-    rows = [(lay_out(trace), trace) for trace in traces]
     rows.sort(key=lambda row: row[0].cuts or [np.inf])
-    figure = go.Figure()
-    parts, cuts = [], []
+    figure = theme.Figure()
+    parts, cuts, names = [], [], []
     for y, (row, trace) in enumerate(rows):
         parts.append(row.tokens.assign(y=y))
         cuts += [(x - 0.5, y) for x in row.cuts]
-        add_end(figure, row.end + 1, y, trace.scores.get("em"))
+        names.append(theme.clip_label(trace.question.text, 26))
+        sign = theme.sign_of(trace.scores)
+        theme.write(figure, sign, row.end + 1, y, font_color=theme.SIGNS[sign])
     tokens = pd.concat(parts)
+    add_tokens(figure, tokens, rows[0][1])
+    across, down = np.reshape(cuts, (-1, 2)).T
+    add_marks(figure, across, down, "retrieved", BAR)
     given = tokens[tokens["given"]]
-    lanes = given["y"] + (given["lane"] - LINE) / LANES
-    dots = [*zip(given["x"], lanes, strict=True)]
-    add_tokens(figure, tokens, traces[0])
-    add_marks(figure, cuts, "retrieved", BAR)
-    add_marks(figure, dots, "a passage gave it", DOT)
-    name_rows(figure, [trace for _, trace in rows])
+    lanes = given["lane"] - LINE
+    add_marks(figure, given["x"], given["y"] + lanes / LANES, "a passage gave it", DOT)
+    places = [*range(len(names))]
+    figure.update_yaxes(tickvals=places, ticktext=names, tickfont_size=10)
+    figure.update_yaxes(range=[len(names) - 0.4, -0.6], showgrid=False)
     figure.update_xaxes(title_text="tokens, as they were written", showgrid=False)
-    key = "Below the line: thrown away. Above it: what came instead"
+    key = "Below: thrown away. Above: what came instead"
     title = f"{method}, {len(rows)} answers. {key}"
     return theme.finish(figure, title, HEAD + ROW * len(rows), legend=theme.BELOW)
-
-
-def name_rows(figure: go.Figure, traces: list[Trace]) -> None:
-    names = [theme.clip_label(trace.question.text, 26) for trace in traces]
-    figure.update_yaxes(tickvals=[*range(len(names))], ticktext=names, tickfont_size=10)
-    figure.update_yaxes(range=[len(names) - 0.4, -0.6], showgrid=False)
 
 
 def find_traces(runs: Runs, method: str) -> Iterator[Trace]:
@@ -95,19 +91,21 @@ def add_tokens(figure: go.Figure, tokens: pd.DataFrame, trace: Trace) -> None:
     shared = {"y0": -LINE / LANES, "dy": 1 / LANES, "customdata": about, "hoverongaps": False}
     unscored = np.where(np.isnan(scores), 0, np.nan)
     bare = spread(tokens, unscored).astype(float)
-    scored = spread(tokens, scores).astype(float)
     figure.add_heatmap(z=bare, colorscale=BARE, showscale=False, **shared)
-    look = scale_to(threshold_of(trace), scores)
+    scored = spread(tokens, scores).astype(float)
+    theta = threshold_of(trace)
+    top = float(np.nanmax(scores, initial=1.0))
+    name = f"{top:.2g}"
+    if theta > 0:
+        top, name = theta, f"θ {theta:g}"
+    key = KEY | {"title": measure, "tickvals": [0, top], "ticktext": ["0", name]}
+    look = {"colorscale": SCALE, "zmin": 0, "zmax": top, "colorbar": key}
     figure.add_heatmap(z=scored, **look, **shared)
-    figure.update_traces(colorbar_title=measure, selector={"zmin": 0})
 
 
-def scale_to(theta: float, scores: np.ndarray) -> dict[str, Any]:
-    """The colours from 0 to θ; to the highest score where there is none."""
-    top = theta if theta > 0 else float(np.nanmax(scores, initial=1.0))
-    name = f"θ {top:g}" if theta > 0 else f"{top:.2g}"
-    key = KEY | {"tickvals": [0, top], "ticktext": ["0", name]}
-    return {"colorscale": SCALE, "zmin": 0, "zmax": top, "colorbar": key}
+def add_marks(figure: go.Figure, x: Any, y: Any, name: str, look: dict[str, Any]) -> None:
+    marks = {"mode": "markers", "marker": look, "hoverinfo": "skip"}
+    figure.add_scatter(x=x, y=y, name=name, showlegend=len(x) > 0, **marks)
 
 
 def spread(tokens: pd.DataFrame, values: Any) -> np.ndarray:
@@ -116,16 +114,3 @@ def spread(tokens: pd.DataFrame, values: Any) -> np.ndarray:
     cells = np.full((LANES * (tokens["y"].max() + 1), tokens["x"].max() + 1), None)
     cells[y, tokens["x"]] = values
     return cells
-
-
-def add_marks(figure: go.Figure, at: list[Any], name: str, look: dict[str, Any]) -> None:
-    x, y = zip(*at, strict=True) if at else ((), ())
-    marks = {"mode": "markers", "marker": look, "hoverinfo": "skip"}
-    figure.add_scatter(x=x, y=y, name=name, showlegend=bool(at), **marks)
-
-
-def add_end(figure: go.Figure, x: float, y: float, em: float | None) -> None:
-    if em in ENDS:
-        sign, colour = ENDS[em]
-        font = {"color": colour, "size": 13}
-        figure.add_annotation(x=x, y=y, text=sign, showarrow=False, font=font)

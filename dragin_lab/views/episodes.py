@@ -70,7 +70,7 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
     rows["about"] = [
         f"{theme.label(word)} · {part} · {num(weight)}" for word, part, weight in known
     ]
-    figure = go.Figure()
+    figure = theme.Figure()
     for part, chosen in product(PARTS, (True, False)):
         inside = rows[(rows["part"] == part) & (rows["chosen"] == chosen)]
         pattern = theme.HATCH | {"shape": "" if chosen else "/"}
@@ -204,27 +204,35 @@ def attention(
 
 def written_map(trace: Trace, text: Draft, prompt: Prompt) -> WordMap:
     """The rows kept while a text was written: row t + 1 is token t looking back."""
-    assert text.rows is not None
-    rows = [("draft", word) for word in character_words(text.text, text.offsets) if word.text]
-    columns: list[Part] = []
+    kept = text.rows
+    assert kept is not None
+    columns = list_prompted(text, prompt)
+    rows, p = [], len(text.prompt_ids)
+    for word in character_words(text.text, text.offsets):
+        if word.text:
+            rows.append(("draft", word))
+            columns.append(("draft", Word(word.text, p + word.start, p + word.stop)))
+    heads = trace.provenance.get("heads")
+    if not isinstance(heads, list | tuple) or len(heads) != len(kept):
+        heads = range(len(kept))
+    paid = pay_attention(kept[:, 1:].astype(np.float32), rows, columns, first=p)
+    return WordMap(paid, rows, columns, [int(head) for head in heads])
+
+
+def list_prompted(text: Draft, prompt: Prompt) -> list[Part]:
+    """The words of the question and of the answer so far, by their tokens of the prompt."""
+    words: list[Part] = []
+    starts, stops = text.prompt_offsets.T
     for name, part in (("question", "question"), ("answer", "answer so far")):
         a, b = prompt.spans.get(name, (0, 0))
-        inside = np.flatnonzero((text.prompt_offsets[:, 1] > a) & (text.prompt_offsets[:, 0] < b))
-        for word in character_words(prompt.text, np.clip(text.prompt_offsets[inside], a, b)):
+        inside = np.flatnonzero((stops > a) & (starts < b))
+        own = np.clip(text.prompt_offsets[inside], a, b)
+        for word in character_words(prompt.text, own):
             if word.text:
-                columns.append(
-                    (part, Word(word.text, int(inside[word.start]), int(inside[word.stop - 1]) + 1))
-                )
-    p = len(text.prompt_ids)
-    columns += [(part, Word(word.text, p + word.start, p + word.stop)) for part, word in rows]
-    heads = trace.provenance.get("heads")
-    known = (
-        heads
-        if isinstance(heads, list | tuple) and len(heads) == len(text.rows)
-        else range(len(text.rows))
-    )
-    paid = pay_attention(text.rows[:, 1:].astype(np.float32), rows, columns, first=p)
-    return WordMap(paid, rows, columns, [int(i) for i in known])
+                first, last = inside[word.start], inside[word.stop - 1]
+                there = Word(word.text, int(first), int(last) + 1)
+                words.append((part, there))
+    return words
 
 
 def read_again(question: str, answer: str, lm: LanguageModel) -> WordMap:
@@ -249,16 +257,18 @@ def pay_attention(
 
     ``attention`` is (h, queries, keys); query q is the position ``first + q`` of the keys.
     """
-    to_words = np.stack(
-        [attention[:, :, word.start : word.stop].sum(axis=2) for _, word in columns], axis=2
-    )
-    # (h, r, c)
-    paid = np.stack([to_words[:, word.start : word.stop].mean(axis=1) for _, word in rows], axis=1)
-    starts, ends = (
-        [getattr(word, end) for _, word in axis]
-        for axis, end in ((columns, "start"), (rows, "stop"))
-    )
-    return np.where(np.array(starts) >= first + np.array(ends)[:, None], np.nan, paid)
+    to_words = []
+    for _, word in columns:
+        to_words.append(attention[:, :, word.start : word.stop].sum(axis=2))
+    of_tokens = np.stack(to_words, axis=2)  # (h, queries, c)
+    of_words = []
+    for _, word in rows:
+        of_words.append(of_tokens[:, word.start : word.stop].mean(axis=1))
+    paid = np.stack(of_words, axis=1)  # (h, r, c)
+    starts = np.array([word.start for _, word in columns])
+    stops = np.array([word.stop for _, word in rows])
+    ahead = starts >= first + stops[:, None]  # (r, c)
+    return np.where(ahead, np.nan, paid)
 
 
 def draw_map(words: WordMap, title: str, head: int | None = None) -> go.Figure:
@@ -275,7 +285,7 @@ def draw_map(words: WordMap, title: str, head: int | None = None) -> go.Figure:
         for _, r in rows
     ]
     name, paid = list(maps.items())[chosen]
-    figure = go.Figure().add_heatmap(
+    figure = theme.Figure().add_heatmap(
         z=paid,
         name=name,
         customdata=hover_texts,

@@ -14,13 +14,9 @@ from dragin_lab.views.facts import shorten
 from dragin_lab.views.rows import check_trace
 
 FORK, END = 0.28, 1.0  # of the width: where the last branch parts, and where all end
-BEND = 0.08
+BEND = np.linspace(0, 1, 24)  # of a branch, from the trunk to its own lane
 HEAD, LANE = 120, 62  # pixels
-LOOKS = {
-    "✓": {"color": theme.TEAL, "width": 2.5},
-    "✗": {"color": theme.AMBER, "width": 2.5, "dash": "dash"},
-    "": {"color": theme.GREY, "width": 2.5},
-}
+MARKS = {"size": 20, "line": {"color": theme.INK, "width": 2}}
 
 
 @draws(Trace, "fan")
@@ -31,66 +27,75 @@ def draw_fan(trace: Trace) -> go.Figure:
     Each branch says what the retrieval at its place gives and costs. ``lab.fan(trace)`` has the
     branches written; a trace without them says so.
     """
-    check_trace(trace)
+    ways = check_trace(trace).other_ways
     title = f"{trace.question.text} · what each retrieval is worth"
-    if not trace.other_ways:
+    if not ways:
         return theme.message(title, "No branch is written yet; lab.fan(trace) does it.")
-    figure = go.Figure()
-    without = [way for way in trace.other_ways if not way.retrieves]
-    asked = [way for way in trace.other_ways if way.retrieves]
-    sign = sign_of(trace.scores)
+    figure = theme.Figure()
     trunk = {"color": theme.INK, "width": 5}
     figure.add_scatter(x=[0, END], y=[0, 0], mode="lines", line=trunk, hoverinfo="skip")
-    write_lane(
-        figure, 0, f"as it was: <b>{theme.clip_label(trace.answer, 30)}</b> {sign}", trace.text
-    )
-    places = np.linspace(0.04, FORK, len(trace.other_ways)).tolist()
-    at = dict(zip((way.step for way in trace.other_ways), places, strict=True))
-    for side, ways in ((1, without), (-1, asked)):
-        for lane, way in enumerate(reversed(ways), 1):
-            draw_branch(figure, trace, way, at[way.step], side * lane)
-    marks = {"size": 20, "line": {"color": theme.INK, "width": 2}}
-    marks["color"] = [theme.PAPER if way.retrieves else theme.INK for way in trace.other_ways]
-    inks = [theme.INK if way.retrieves else theme.PAPER for way in trace.other_ways]
-    figure.add_scatter(
-        x=places,
-        y=[0] * len(places),
-        mode="markers+text",
-        marker=marks,
-        text=[str(way.step + 1) for way in trace.other_ways],
-        textfont={"color": inks, "size": 11},
-        customdata=[describe_decision(trace, way) for way in trace.other_ways],
-    )
+    head = f"as it was: <b>{theme.clip_label(trace.answer, 30)}</b> {theme.sign_of(trace.scores)}"
+    write_lane(figure, 0, head, trace.text)
+    places = np.linspace(0.04, FORK, len(ways))
+    above = sum(not way.retrieves for way in ways)
+    below = len(ways) - above
     figure.update_xaxes(visible=False, range=[-0.01, END])
-    figure.update_yaxes(visible=False, range=[-len(asked) - 0.5, len(without) + 0.5])
-    height = HEAD + LANE * (len(trace.other_ways) + 1)
+    figure.update_yaxes(visible=False, range=[-below - 0.5, above + 0.5])
+    lanes = {False: above, True: -below}  # the next of those that asked nothing, and that asked
+    for way, place in zip(ways, places, strict=True):
+        draw_branch(figure, trace, way, place, lanes[way.retrieves])
+        lanes[way.retrieves] += 1 if way.retrieves else -1
+    for way, place in zip(ways, places, strict=True):
+        mark_decision(figure, trace, way, place)
+    height = HEAD + LANE * (len(ways) + 1)
     return theme.finish(figure, title, height, showlegend=False, margin={"l": 10, "r": 10, "b": 10})
 
 
 def draw_branch(figure: go.Figure, trace: Trace, way: OtherWay, x: float, y: float) -> None:
     """A branch from its decision to its own end, with what it comes to."""
-    part = np.linspace(0, 1, 24)
-    curve = y * part**2 * (3 - 2 * part)
-    sign = sign_of(way.scores)
-    figure.add_scatter(
-        x=[*(x + BEND * part), END],
-        y=[*curve, y],
-        mode="lines",
-        line=LOOKS[sign],
-        customdata=[theme.label(way.text)] * 25,
-    )
+    sign = theme.sign_of(way.scores)
+    dash = "dash" if sign == "✗" else "solid"
+    line = {"color": theme.SIGNS[sign], "width": 2.5, "dash": dash}
+    about = [theme.label(way.text)] * (len(BEND) + 1)
+    across = np.append(x + 0.08 * BEND, END)
+    rising = BEND**2 * (3 - 2 * BEND)
+    up = np.append(y * rising, y)
+    figure.add_scatter(x=across, y=up, mode="lines", line=line, customdata=about)
     name = "had it asked" if way.retrieves else "without it"
-    head = f"{way.step + 1} {name}: <b>{theme.clip_label(way.answer, 30)}</b> {sign}"
-    start = way.text.rfind(" ", 0, count_common(way.text, trace.text)) + 1
-    write_lane(figure, y, f"{head} · {weigh(trace, way)}", way.text[start:])
+    answer = theme.clip_label(way.answer, 30)
+    price = weigh(trace, way)
+    head = f"{way.step + 1} {name}: <b>{answer}</b> {sign} · {price}"
+    write_lane(figure, y, head, behind_parting(way.text, trace.text))
+
+
+def behind_parting(text: str, trunk: str) -> str:
+    """A text from the word at which it parts from another."""
+    start = text.rfind(" ", 0, count_common(text, trunk))
+    return text[start + 1 :]
 
 
 def write_lane(figure: go.Figure, y: float, head: str, text: str) -> None:
     """A line above a branch, and its text below it."""
-    for words, anchor in ((head, "bottom"), (theme.label(shorten(text, 60)), "top")):
-        size = 13 if anchor == "bottom" else 11
-        at = {"x": END, "y": y, "xanchor": "right", "yanchor": anchor, "showarrow": False}
-        figure.add_annotation(at, text=words, font_size=size)
+    theme.write(figure, head, END, y, xanchor="right", yanchor="bottom")
+    words = theme.label(shorten(text, 60))
+    theme.write(figure, words, END, y, xanchor="right", yanchor="top", font_size=11)
+
+
+def mark_decision(figure: go.Figure, trace: Trace, way: OtherWay, x: float) -> None:
+    """The number of a decision, on white where it retrieved nothing; on hover its reason."""
+    step = trace.steps[way.step]
+    lines = [f"step {way.step + 1}"]
+    if step.decision is not None:
+        lines.append(step.decision.reason)
+    if step.query is not None:
+        lines.append(f"asked: {step.query.text}")
+    fill, ink = theme.INK, theme.PAPER
+    if way.retrieves:
+        fill, ink = ink, fill
+    look = {"marker": MARKS | {"color": fill}, "textfont": {"color": ink, "size": 11}}
+    about = "<br>".join(map(theme.label, lines))
+    number = str(way.step + 1)
+    figure.add_scatter(x=[x], y=[0], mode="markers+text", text=[number], customdata=[about], **look)
 
 
 def weigh(trace: Trace, way: OtherWay) -> str:
@@ -101,15 +106,3 @@ def weigh(trace: Trace, way: OtherWay) -> str:
         return f"{tokens:+} tokens"
     worth = side * (way.scores["f1"] - trace.scores["f1"])
     return f"worth F1 {worth:+.2f}, price {tokens:+} tokens"
-
-
-def describe_decision(trace: Trace, way: OtherWay) -> str:
-    step = trace.steps[way.step]
-    lines = [f"step {way.step + 1}", step.decision.reason if step.decision else ""]
-    lines.append(f"asked: {step.query.text}" if step.query else "")
-    return "<br>".join(theme.label(line) for line in lines if line)
-
-
-def sign_of(scores: dict[str, float]) -> str:
-    """✓ of a right answer, ✗ of a wrong one, "" where that is not known."""
-    return {1.0: "✓", 0.0: "✗"}.get(scores.get("em", -1.0), "")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from itertools import cycle
 
-import numpy as np
 import plotly.graph_objects as go
-from plotly.colors import hex_to_rgb
 
 from dragin_lab.checks import position
 from dragin_lab.drawn import draws
@@ -19,21 +17,7 @@ from dragin_lab.views.facts import num
 UNUSED = 0.03  # the width of a passage that gave no word, as a share of all
 LINE, HEAD = 26, 190  # pixels
 HEADINGS = ("asked with", "query", "found (grey: not used)", "gave")
-
-
-class Node(NamedTuple):
-    name: str
-    colour: str
-
-
-class Link(NamedTuple):
-    """A band between two nodes, which are known by their place."""
-
-    source: int
-    target: int
-    width: float
-    colour: str
-    about: str
+QUERY = 0  # the place of the query's node
 
 
 @draws(Attribution, "flow")
@@ -46,92 +30,67 @@ def draw_flow(source: Attribution, step: int | None = None) -> go.Figure:
     Raises ``SettingError`` for a step that is not there.
     """
     trace, made = source.trace, source.retrievals
-    if step is None and not len(made):
-        return theme.message(trace.question.text, "This episode retrieved nothing.")
-    first = step
-    if first is None:
-        first = int(made["step"][made["used"].argmax()])
-    own = trace.steps[position("step", first, len(trace.steps), "the trace")]
+    number = step
+    if number is None:
+        number = int(made["step"][made["used"].argmax()]) if len(made) else 1
+    own = trace.steps[position("step", number, len(trace.steps), "the trace")]
     if own.query is None:
-        return theme.message(trace.question.text, f"Step {first} retrieved nothing.")
-    nodes, links = list_asked(trace, own)
-    query = len(nodes)
-    nodes.append(Node(own.query.text, theme.INK))
-    add_given(source, first, nodes, links)
+        return theme.message(trace.question.text, f"Step {number} retrieved nothing.")
+    bands = theme.Bands()
+    bands.add(own.query.text, theme.INK)
+    asked = add_asked(bands, trace, own)
+    given = add_given(bands, source, number)
+    figure = bands.draw()
+    for place, text in enumerate(HEADINGS):
+        side = "right" if place == 3 else "left"
+        at = {"xref": "paper", "yref": "paper", "xanchor": side, "yanchor": "bottom"}
+        theme.write(figure, f"<b>{text}</b>", place / 3, 1.02, **at)
     reason = own.decision.reason if own.decision is not None else "searched first"
-    tallest = max(query, len(nodes) - query - 1)
-    figure = draw_bands(nodes, links)
-    return theme.finish(figure, f"Step {first}: {reason}", HEAD + LINE * tallest)
+    return theme.finish(figure, f"Step {number}: {reason}", HEAD + LINE * max(asked, given))
 
 
-def list_asked(trace: Trace, step: Step) -> tuple[list[Node], list[Link]]:
+def add_asked(bands: theme.Bands, trace: Trace, step: Step) -> int:
     """The words that a query was made of, each with its band; where none was weighed, the text that
-    it is from.
+    it is from. Returns how many nodes these are.
     """
     query = step.query
     assert query is not None
-    chosen = query.chosen
-    parts = np.array(find_parts(trace, step), object)[chosen]
-    words = np.array(query.words, object)[chosen]
-    weights = query.weights[chosen]
-    if not weights.sum() > 0:
+    total = query.weights[query.chosen].sum()
+    if not total > 0:
         text = "the draft" if step.draft is not None else "the question"
-        whole = Link(0, 1, 1.0, theme.GREY, "nothing was weighed")
-        return [Node(text, theme.GREY)], [whole]
-    shares = weights / weights.sum()
-    nodes, links = [], []
-    for place, (word, part, share) in enumerate(zip(words, parts, shares, strict=True)):
-        about = f"{theme.label(word)}, {part}: attention {num(weights[place])}"
-        nodes.append(Node(word, PARTS[part]))
-        links.append(Link(place, len(words), share, PARTS[part], about))
-    return nodes, links
+        whole = bands.add(text, theme.GREY)
+        bands.join(whole, QUERY, 1.0, theme.GREY, "nothing was weighed")
+        return 1
+    candidates = zip(query.words, find_parts(trace, step), query.weights, strict=True)
+    for chosen, (word, part, weight) in zip(query.chosen, candidates, strict=True):
+        if chosen:
+            about = f"{theme.label(word)}, {part}: attention {num(weight)}"
+            node = bands.add(word, PARTS[part])
+            bands.join(node, QUERY, weight / total, PARTS[part], about)
+    return int(query.chosen.sum())
 
 
-def add_given(source: Attribution, step: int, nodes: list[Node], links: list[Link]) -> None:
-    """The passages that a step found, behind the last node, and behind them what each gave."""
+def add_given(bands: theme.Bands, source: Attribution, step: int) -> int:
+    """The passages that a step found, and behind them what each gave; how many nodes these are."""
     passages = source.passages[source.passages["retrieval"] == step]
-    words = source.words
-    words = words[words["mark"] == "passage"]
+    words = source.words[source.words["mark"] == "passage"]
     words = words[words["retrieval"] == step]
     total = float(words["nats"].sum()) or 1.0
-    query, end = len(nodes) - 1, len(nodes) + len(passages)
-    gave: list[Node] = []
-    for place, row in enumerate(passages.itertuples()):
+    colours = cycle(theme.COLOURS)
+    for row in passages.itertuples():
         own = words[words["passage"] == row.number]
-        colour = theme.GREY
-        if len(own):
-            colour = theme.COLOURS[place % len(theme.COLOURS)]
-        share = own["nats"].sum() / total
-        about = say_nats(row.title, row.nats)
-        found = Link(query, len(nodes), max(share, UNUSED), colour, about)
-        links.append(found)
-        for word, nats in zip(own["word"], own["nats"], strict=True):
-            about = say_nats(word, nats)
-            target = end + len(gave)
-            given = Link(len(nodes), target, nats / total, colour, about)
-            links.append(given)
-            gave.append(Node(word, colour))
-        nodes.append(Node(f"{row.number} {row.title}", colour))
-    nodes += gave
+        colour = next(colours)
+        if not len(own):
+            colour = theme.GREY
+        passage = bands.add(f"{row.number} {row.title}", colour)
+        share = max(own["nats"].sum() / total, UNUSED)
+        bands.join(QUERY, passage, share, colour, say_nats(row.title, row.nats))
+        for word in own.itertuples():
+            given = bands.add(word.word, colour)
+            about = say_nats(word.word, word.nats)
+            bands.join(passage, given, word.nats / total, colour, about)
+    return len(passages) + len(words)
 
 
 def say_nats(name: str, nats: float) -> str:
     return f"{theme.label(name)}: {num(nats)} nats"
-
-
-def draw_bands(nodes: list[Node], links: list[Link]) -> go.Figure:
-    """The nodes and the bands between them, with a heading over each column."""
-    labels = [theme.clip_label(node.name, 27) for node in nodes]
-    shown: dict[str, Any] = {"label": labels, "align": "left"}
-    shown["color"] = [node.colour for node in nodes]
-    shown |= {"pad": 12, "thickness": 12, "hovertemplate": "%{label}<extra></extra>"}
-    source, target, width, colours, about = zip(*links, strict=True)
-    faded = [f"rgba{(*hex_to_rgb(colour), 0.4)}" for colour in colours]
-    link: dict[str, Any] = {"source": source, "target": target, "value": width, "color": faded}
-    link |= {"customdata": about, "hovertemplate": "%{customdata}<extra></extra>"}
-    figure = go.Figure(go.Sankey(node=shown, link=link))
-    for place, text in enumerate(HEADINGS):
-        side = "right" if place == 3 else "left"
-        at = {"x": place / 3, "y": 1.02, "xref": "paper", "yref": "paper", "xanchor": side}
-        figure.add_annotation(at, text=f"<b>{text}</b>", yanchor="bottom", showarrow=False)
-    return figure

@@ -112,22 +112,32 @@ def place_word(lines: list[Line], step: int, word: WrittenWord) -> None:
     """Put a word at its place: behind the last one, or under what was thrown away last."""
     line = lines[-1]
     gone = bool(line.words) and not line.words[-1].kept
+    before = kept_before(line)
     if word.kept and gone:
-        lines.append(line := Line(step, kept_before(line)))
-    if "\n" in word.text.strip(" ") and word.kept and line.words:
-        lines.append(line := Line(step))
-    # a line for the cut, with few words before it
-    if not word.kept and not gone and len(kept_before(line)) > CARRY:
-        size, room = 0, LAST
-        while size < len(line.words) and (room := room - len(line.words[-size - 1].text)) >= 0:
-            size += 1
-        moved = line.words[len(line.words) - size :]
-        del line.words[len(line.words) - size :]
-        lines.append(line := Line(step, words=moved))
-        moved[:1] = [replace(one, text=one.text.lstrip()) for one in moved[:1]]
+        lines.append(Line(step, before))
+    elif word.kept and line.words and "\n" in word.text.strip(" "):
+        lines.append(Line(step))
+    elif not word.kept and not gone and len(before) > CARRY:
+        lines.append(Line(step, words=take_last(line)))
+    line = lines[-1]
     if not (line.words or line.before):
         word = replace(word, text=word.text.lstrip())
     line.words.append(word)
+
+
+def take_last(line: Line) -> list[WrittenWord]:
+    """The last words of a line, which leave it: few, so that a cut has a line of its own."""
+    place, room = len(line.words), LAST
+    while place:
+        room -= len(line.words[place - 1].text)
+        if room < 0:
+            break
+        place -= 1
+    moved = line.words[place:]
+    del line.words[place:]
+    if moved:
+        moved[0] = replace(moved[0], text=moved[0].text.lstrip())
+    return moved
 
 
 def kept_before(line: Line) -> str:

@@ -141,14 +141,16 @@ def place_ticks(values: list[Any], scaled: bool) -> dict[str, Any]:
     some have no name.
     """
     if not scaled:
-        ticks = {
-            "tickvals": [*map(theme.label, values)],
-            "ticktext": [theme.clip_label(one, 24) for one in values],
-        }
-        return {"type": "category", "tickangle": -60 if len(values) > 6 else None} | ticks
-    labelled = choose_apart(values, [0, len(values) - 1, *range(len(values))], 0.09)
-    flat = len(choose_apart(values, range(len(values)), 0.18)) == len(values)
-    names = [f"{value:g}" if place in labelled else "" for place, value in enumerate(values)]
+        names = [theme.clip_label(one, 24) for one in values]
+        angle = -60 if len(values) > 6 else None
+        ticks = {"tickvals": [*map(theme.label, values)], "ticktext": names}
+        return {"type": "category", "tickangle": angle} | ticks
+    places = range(len(values))
+    labelled = choose_apart(values, [0, len(values) - 1, *places], 0.09)
+    names = []
+    for place, value in enumerate(values):
+        names.append(f"{value:g}" if place in labelled else "")
+    flat = len(choose_apart(values, places, 0.18)) == len(values)
     return {"tickvals": values, "ticktext": names, "tickangle": None if flat else -60}
 
 
@@ -176,52 +178,60 @@ def frontier(
     lower cost. Raises ``SettingError`` for missing columns.
     """
     rows = check_table(table, (cost, quality, by))
-    rows = (
-        rows[np.isfinite(rows[[cost, quality]].to_numpy(float)).all(axis=1)] if len(rows) else rows
-    )
+    if len(rows):
+        rows = rows[np.isfinite(rows[[cost, quality]].to_numpy(float)).all(axis=1)]
     rows = rows.reset_index(drop=True)  # the names of a table's rows may be all the same
-    figure = go.Figure()
+    figure = theme.Figure()
     looks = theme.styles(map(str, rows[by].unique()))
     most = float(rows[cost].max() if len(rows) else 0) or 1.0
     # a line is named in the legend alone
     names = rows[by].map(str).mask(rows[by].duplicated(keep=False), "")
-    sides = theme.place_names(
-        rows[cost] / most, rows[quality] / (np.ptp(rows[quality]) or 1.0), names
-    )
+    height = np.ptp(rows[quality]) or 1.0
+    sides = theme.place_names(rows[cost] / most, rows[quality] / height, names)
     for name, own in rows.groupby(by, sort=False):
-        own, side = own.sort_values(cost), sides[own.index[0]]
-        bars = {
-            f"error_{axis}": {
-                "array": own[f"{of}_high"] - own[of],
-                "arrayminus": own[of] - own[f"{of}_low"],
-                "thickness": 1,
-                "color": theme.GREY,
-            }
-            for axis, of in (("x", cost), ("y", quality))
-            if f"{of}_low" in own
-        }
-        figure.add_scatter(
-            x=own[cost],
-            y=own[quality],
-            name=theme.clip_label(name, 40),
-            text=theme.clip_label(name, 24),
-            **bars,
-            mode="lines+markers" if len(own) > 1 else "markers+text" if side else "markers",
-            textposition=side,
-            cliponaxis=False,
-            customdata=[_describe_point(row) for row in own.to_dict("records")],
-            **looks[str(name)],
-        )
-    best = rows.sort_values([cost, quality], ascending=[True, False])
-    best = best[best[quality] > best[quality].cummax().shift(fill_value=-np.inf)]
+        look = looks[str(name)] | {"name": theme.clip_label(name, 40)}
+        side = sides[own.index[0]]
+        if side:
+            look |= {"text": theme.clip_label(name, 24), "textposition": side}
+        _draw_points(figure, own.sort_values(cost), cost, quality, look)
+    best = best_at_cost(rows, cost, quality)
     line = {"dash": "dot", "shape": "hv", "color": theme.INK}
-    look = {"mode": "lines", "line": line, "name": "best at its cost", "hoverinfo": "skip"}
-    figure.add_scatter(x=best[cost], y=best[quality], **look)
+    shared = {"mode": "lines", "name": "best at its cost", "hoverinfo": "skip"}
+    figure.add_scatter(x=best[cost], y=best[quality], line=line, **shared)
     figure.update_xaxes(title_text=NAMES.get(cost, cost), range=[-0.06 * most, 1.1 * most])
     figure.update_yaxes(title_text=NAMES.get(quality, quality))
     axes = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}".capitalize()
-    title = f"{axes}; bars are 95 % intervals"
-    return theme.finish(figure, title if len(rows) else "Nothing was run", 480, legend=theme.BELOW)
+    title = f"{axes}; bars are 95 % intervals" if len(rows) else "Nothing was run"
+    return theme.finish(figure, title, 480, legend=theme.BELOW)
+
+
+def _draw_points(
+    figure: go.Figure, rows: pd.DataFrame, cost: str, quality: str, look: dict[str, Any]
+) -> None:
+    """What one name gives: a point with its name, or a line."""
+    mode = "lines+markers" if len(rows) > 1 else "markers"
+    if "text" in look:
+        mode = "markers+text"
+    hover = [_describe_point(row) for row in rows.to_dict("records")]
+    shown = {"mode": mode, "cliponaxis": False, "customdata": hover}
+    shown["error_x"] = _draw_interval(rows, cost)
+    shown["error_y"] = _draw_interval(rows, quality)
+    figure.add_scatter(x=rows[cost], y=rows[quality], **shown, **look)
+
+
+def _draw_interval(rows: pd.DataFrame, measure: str) -> dict[str, Any] | None:
+    """The bars of a measure's intervals; None of one without."""
+    if f"{measure}_low" not in rows:
+        return None
+    mean, low, high = (rows[f"{measure}{end}"] for end in ("", "_low", "_high"))
+    look = {"thickness": 1, "color": theme.GREY}
+    return look | {"array": high - mean, "arrayminus": mean - low}
+
+
+def best_at_cost(rows: pd.DataFrame, cost: str, quality: str) -> pd.DataFrame:
+    """The rows that are better than every one that costs as much or less, by cost."""
+    ranked = rows.sort_values([cost, quality], ascending=[True, False])
+    return ranked[ranked[quality] > ranked[quality].cummax().shift(fill_value=-np.inf)]
 
 
 @draws(Sweep, "plot")
@@ -244,19 +254,7 @@ def runs_plot(
     ]
     figure = frontier(pd.DataFrame(rows), cost, quality)
     lines = textwrap.wrap("; ".join(compared.about_pooled), 90, max_lines=3, placeholder=" …")
-    note = {
-        "xref": "paper",
-        "yref": "paper",
-        "x": 0,
-        "y": 1,
-        "xanchor": "left",
-        "yanchor": "bottom",
-        "align": "left",
-    }
-    figure.add_annotation(
-        text="<br>".join(map(theme.label, lines)), showarrow=False, font_size=12, yshift=6, **note
-    )
-    return figure.update_layout(margin_t=figure.layout.margin.t + 16 * len(lines))
+    return theme.add_lines(figure, lines)
 
 
 def _describe_point(row: dict[str, Any]) -> str:
@@ -303,64 +301,77 @@ def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -
     ``measured`` is a sweep's table, whose values stand as points. Raises ``SettingError`` for a
     sweep over another setting.
     """
-    thetas, outcomes = list(known), list(known.values())
-    n, scored = len(outcomes[0]), all("em" in one.trace.scores for one in outcomes[0])
+    thetas, outcomes = [*known], [*known.values()]
+    scored = all("em" in one.trace.scores for one in outcomes[0])
     names = ["em"] * scored + ["retrievals"]
     titles = [NAMES[name] for name in names]
-    figure = theme.panels(titles, len(names), shared_xaxes=True, vertical_spacing=0.16)
-    whole = np.array([sum(one.whole for one in own) for own in outcomes])  # (t,)
-    least = {"retrievals": [sum(one.retrievals for one in own) / n for own in outcomes]}
-    reach = {"retrievals": np.full(len(thetas), 1.3 * max(*least["retrievals"], 1.0))}
-    if scored:
-        least["em"] = [
-            sum(one.trace.scores["em"] for one in own if one.whole) / n for own in outcomes
-        ]
-        reach["em"] = least["em"] + (n - whole) / n
-        figure.update_yaxes(range=[0, 1.05], row=1, col=1)
-    reach["retrievals"][whole == n] = np.array(least["retrievals"])[whole == n]
     rows = check_table(pd.DataFrame() if measured is None else measured, ("value", *names))
     if "setting" in rows and len(rows) and rows["setting"].iloc[0] != "threshold":
         raise SettingError(
             f"the sweep goes over {rows['setting'].iloc[0]}; give one over the threshold"
         )
-    certain = np.where(whole == n, 1.0, np.nan)  # (t,)
+    figure = theme.panels(titles, len(names), shared_xaxes=True, vertical_spacing=0.16)
+    lines = {"mode": "lines+markers", "line": {"color": theme.BLUE, "shape": "hv"}}
+    lines |= {"marker": {"size": 4}, "name": "known"}
+    squares = {"color": theme.AMBER, "size": 9, "symbol": "square"}
+    points = {"mode": "markers", "marker": squares, "name": "measured by a sweep"}
     for place, name in enumerate(names, 1):
         shared = {"row": place, "col": 1, "showlegend": place == 1}
-        _add_possible(figure, thetas, np.array(least[name]), np.array(reach[name]), **shared)
-        values = (certain * least[name]).tolist()
-        hover = [
-            f"θ {at:g}: {value:.2f} {NAMES[name]}" for at, value in zip(thetas, values, strict=True)
-        ]
-        line = {"color": theme.BLUE, "shape": "hv"}
-        shown = {"mode": "lines+markers", "marker": {"size": 4}, "line": line, "name": "known"}
-        figure.add_scatter(x=thetas, y=values, customdata=hover, **shown, **shared)
+        least, most = bound_measure(outcomes, name)
+        _add_possible(figure, thetas, least, most, **shared)
+        certain = np.where(least == most, least, np.nan).tolist()  # (t,)
+        _add_values(figure, thetas, certain, NAMES[name], **lines, **shared)
         if len(rows):
-            ran = [
-                f"θ {theta:g}: {value:.2f} {NAMES[name]}, measured"
-                for theta, value in zip(rows["value"], rows[name], strict=True)
-            ]
-            marker = {"color": theme.AMBER, "size": 9, "symbol": "square"}
-            points = {
-                "mode": "markers",
-                "marker": marker,
-                "name": "measured by a sweep",
-                "customdata": ran,
-            }
-            figure.add_scatter(x=rows["value"], y=rows[name], **points, **shared)
+            measure = f"{NAMES[name]}, measured"
+            _add_values(figure, rows["value"], rows[name], measure, **points, **shared)
     figure.update_xaxes(title_text="θ", row=len(names), col=1)
     figure.update_yaxes(rangemode="tozero")
-    title = f"{plural(n, 'trace')} at every θ, as far as the stored texts tell"
+    if scored:
+        figure.update_yaxes(range=[0, 1.05], row=1, col=1)
+    title = f"{plural(len(outcomes[0]), 'trace')} at every θ, as far as the stored texts tell"
     return theme.finish(figure, title, 100 + 150 * len(names), legend=theme.BELOW)
+
+
+def bound_measure(
+    outcomes: Sequence[Sequence[Outcome]], name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """(t,) the least and the most that a measure can be at each θ; the same where all texts are
+    followed to their end.
+    """
+    n = len(outcomes[0])
+    least, open_ends = [], []
+    for own in outcomes:
+        whole = [one for one in own if one.whole]
+        open_ends.append(n - len(whole))
+        if name == "em":
+            least.append(sum(one.trace.scores["em"] for one in whole) / n)
+        else:
+            least.append(sum(one.retrievals for one in own) / n)
+    low, left = np.array(least), np.array(open_ends)
+    if name == "em":
+        return low, low + left / n
+    return low, np.where(left, 1.3 * max(*least, 1.0), low)
+
+
+def _add_values(
+    figure: go.Figure, thetas: Sequence[float], values: Any, measure: str, **look: Any
+) -> None:
+    """A measure's values, which are said on hover."""
+    known = zip(thetas, values, strict=True)
+    hover = [f"θ {theta:g}: {value:.2f} {measure}" for theta, value in known]
+    figure.add_scatter(x=thetas, y=values, customdata=hover, **look)
 
 
 def _add_possible(
     figure: go.Figure, thetas: Sequence[float], low: np.ndarray, high: np.ndarray, **shared: Any
 ) -> None:
     """The band between two rows of values (t,); between two θ as wide as at either of them."""
-    below = np.append(np.minimum(low[:-1], low[1:]), low[-1])  # (t,)
-    above = np.append(np.maximum(high[:-1], high[1:]), high[-1])  # (t,)
     look = {"x": thetas, "mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip"}
+    next_low = np.append(low[1:], low[-1])  # (t,)
+    below = np.minimum(low, next_low)
     figure.add_scatter(y=below, **look, **shared | {"showlegend": False})
-    name = "possible where stored texts end"
-    look |= {"fill": "tonexty", "fillcolor": theme.tint(theme.BLUE), "name": name}
-    figure.add_scatter(y=above, **look, **shared)
+    next_high = np.append(high[1:], high[-1])  # (t,)
+    above = np.maximum(high, next_high)
+    fill = {"fill": "tonexty", "fillcolor": theme.tint(theme.BLUE)}
+    fill["name"] = "possible where stored texts end"
+    figure.add_scatter(y=above, **fill, **look, **shared)

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 SOURCES = ("draft", "continuation", "extraction")
 LABELLED = 60  # tokens up to which each has its label on the axis
 ALTERNATIVES = 4
+#: Names and columns of what a score is made of; in the released code it is made of whole words.
+PANELS = {"entropy, nats": "entropy", "attention received": "received"}
+RELEASED = {
+    "entropy of the word, nats": "word_entropy",
+    "attention received by the word, over the mean of its sentence": "word_received",
+}
+CUT = "✂ shaded: thrown away"
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 
 
@@ -106,7 +113,8 @@ def token_rows(
     ``spared`` whether it is of a stop word or may not fire, ``cut`` whether it was thrown away,
     ``unwritten`` whether it comes after the first ``written`` tokens (None: all); ``word``,
     ``sentence`` and ``mark`` are -1 outside of all. ``name`` is what it is called among figures,
-    ``about`` all of it in lines.
+    ``about`` all of it in lines. The released code multiplies ``word_entropy`` and
+    ``word_received``, which is over the mean of its sentence.
     """
     import pandas as pd
 
@@ -119,6 +127,8 @@ def token_rows(
         word[start:stop] = number
     known = ((words.score, np.nan), (words.sentence, -1), (words.stop, False), (words.hit, False))
     compared, sentence, stop_word, fires = (np.append(values, none)[word] for values, none in known)
+    of_sentence = pd.Series(words.attention).groupby(words.sentence).transform("mean")
+    factors = {"word_entropy": words.entropy, "word_received": words.attention / of_sentence}
     spared = np.append(words.unjudged, False)[word] & ~stop_word
     own = [printable(text.text[a:b].lstrip(" ")) for a, b in text.offsets.tolist()]
     stops = text.offsets[:, 1]
@@ -161,6 +171,8 @@ def token_rows(
         "cut": cut,
         "unwritten": np.arange(n) >= (n if written is None else written),
     }
+    for name, values in factors.items():
+        columns[name] = np.append(values, np.nan)[word]
     rows = pd.DataFrame(columns)
     return rows.assign(about=list(_describe_tokens(rows, text, words, unit, theta)))
 
@@ -267,107 +279,89 @@ def judged_rows(outcome: Outcome, at: int) -> pd.DataFrame:
 
 def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     """``heatmap`` of the rows that ``token_rows`` gives."""
-    import plotly.graph_objects as go
-
     from dragin_lab.views import theme
 
-    theta, compared = threshold_of(trace), rows["compared"].to_numpy(float)
-    scored = bool(np.isfinite(compared).any())
-    names = ["entropy, nats", "attention received"] + [
-        f"{measure_of(trace)} of the {unit_of(trace)}"
-    ] * scored
-    axes = ["y", "y2", "y3"][: len(names)]
+    panels = PANELS
+    if trace.method.get("variant") == "reference" and np.isfinite(rows["word_received"]).any():
+        panels = RELEASED
+    names = [*panels]
+    scored = bool(np.isfinite(rows["compared"].to_numpy(float)).any())
+    if scored:
+        names.append(f"{measure_of(trace)} of the {unit_of(trace)}")
     places = np.arange(1, len(rows) + 1)
     hover = np.array([theme.label(line) for line in rows["about"]], object)
-    shared = {"x": places, "customdata": hover, "showlegend": False}
     pale = np.where(rows["unwritten"], 0.3, 1.0)
-    of_entropy = {"color": theme.BLUE, "opacity": pale}
-    of_received = {"color": theme.PURPLE, "opacity": pale}
-    figure = go.Figure().add_bar(y=rows["entropy"], marker=of_entropy, **shared)
-    figure.add_bar(y=rows["received"], yaxis="y2", marker=of_received, **shared)
-    for name, (there, look) in find_kinds(rows, theta).items():
-        at = np.flatnonzero(there & np.isfinite(compared))
-        if len(at):
-            own = {"x": places[at], "y": compared[at], "customdata": hover[at]}
-            figure.add_bar(**own, yaxis="y3", name=name, marker=look, showlegend=True)
-    shapes = []
+    figure = theme.Figure()
+    shared = {"x": places, "customdata": hover, "showlegend": False}
+    of_panels = zip(panels.values(), ("y", "y2"), (theme.BLUE, theme.PURPLE), strict=True)
+    for column, axis, colour in of_panels:
+        look = {"color": colour, "opacity": pale}
+        figure.add_bar(y=rows[column], yaxis=axis, marker=look, **shared)
     if scored:
-        at = np.flatnonzero(rows["opens"])
-        look = {
-            "mode": "text",
-            "text": "◆",
-            "textposition": "top center",
-            "cliponaxis": False,
-            "showlegend": False,
-        }
-        figure.add_scatter(x=places[at], y=compared[at], customdata=hover[at], yaxis="y3", **look)
-        known = [score for score in (*compared, theta, 0.0) if math.isfinite(score)]
-        # and room for ◆ over the highest bar, and for the name of θ over its line
-        low, top = min(known), max(known)
-        figure.update_layout(yaxis3={"range": [low, top + 0.2 * ((top - low) or 1.0)]})
-    if scored and math.isfinite(theta):
-        level = {
-            "type": "line",
-            "xref": "x domain",
-            "x0": 0,
-            "x1": 1,
-            "yref": "y3",
-            "y0": theta,
-            "y1": theta,
-        }
-        label = {"text": f"θ {theta:g}", "textposition": "end", "yanchor": "bottom"}
-        shapes.append(level | {"line": theme.THETA, "label": label})
-    above = {"xref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
+        add_scores(figure, rows, threshold_of(trace), hover)
+    above = {"xref": "paper", "yanchor": "bottom"}
+    axes = ["y", "y2", "y3"][: len(names)]
     for axis, name in zip(axes, names, strict=True):
-        figure.add_annotation(
-            above, text=theme.label(name), x=0, xanchor="left", yref=f"{axis} domain"
-        )
+        theme.write(figure, name, 0, 1, xanchor="left", yref=f"{axis} domain", **above)
     if rows["cut"].any():
-        figure.add_annotation(
-            above, text="✂ shaded: thrown away", x=1, xanchor="right", yref="y domain"
-        )
-        first = int(rows["cut"].to_numpy().argmax()) + 0.5
-        area = {
-            "type": "rect",
-            "xref": "x",
-            "x0": first,
+        theme.write(figure, CUT, 1, 1, xanchor="right", yref="y domain", **above)
+        area: dict[str, Any] = {
+            "x0": int(rows["cut"].to_numpy().argmax()) + 0.5,
             "x1": len(rows) + 0.5,
-            "yref": "paper",
-            "y0": 0,
-            "y1": 1,
         }
-        shapes.append(
-            area | {"fillcolor": theme.AMBER, "opacity": 0.1, "line_width": 0, "layer": "below"}
-        )
+        area |= {"yref": "paper", "y0": 0, "y1": 1, "layer": "below", "line_width": 0}
+        figure.add_shape(type="rect", fillcolor=theme.AMBER, opacity=0.1, **area)
     figure.update_xaxes(range=[0.5, max(len(rows), 1) + 0.5], showgrid=False)
-    labels = [theme.clip_label(name, 18) for name in rows["name"]]
-    ticks = {"tickvals": places, "ticktext": labels, "tickangle": -60}
-    figure.update_xaxes(**ticks if len(rows) <= LABELLED else {"title_text": "token"})
-    grid = {
-        "rows": len(names),
-        "columns": 1,
-        "subplots": [[f"x{axis}"] for axis in axes],
-        "ygap": 0.25,
-    }
-    height = 150 * len(names) + 130 + 30 * scored
-    return theme.finish(
-        figure, title, height, legend=theme.BELOW, shapes=shapes, grid=grid, barmode="overlay"
-    )
+    if len(rows) <= LABELLED:
+        labels = [theme.clip_label(name, 18) for name in rows["name"]]
+        figure.update_xaxes(tickvals=places, ticktext=labels, tickangle=-60)
+    else:
+        figure.update_xaxes(title_text="token")
+    grid = {"rows": len(names), "columns": 1, "subplots": [[f"x{axis}"] for axis in axes]}
+    layout = {"legend": theme.BELOW, "grid": grid | {"ygap": 0.25}, "barmode": "overlay"}
+    return theme.finish(figure, title, 150 * len(names) + 130 + 30 * scored, **layout)
+
+
+def add_scores(figure: go.Figure, rows: pd.DataFrame, theta: float, hover: np.ndarray) -> None:
+    """The third panel: scores by what became of them, ◆ over what fires, and the line of θ."""
+    from dragin_lab.views import theme
+
+    compared = rows["compared"].to_numpy(float)  # (n,)
+
+    def place(there: Any) -> dict[str, Any]:
+        at = np.flatnonzero(there)
+        return {"x": at + 1, "y": compared[at], "customdata": hover[at], "yaxis": "y3"}
+
+    known = np.isfinite(compared)
+    for name, (there, look) in find_kinds(rows, theta).items():
+        own = there & known
+        if own.any():
+            figure.add_bar(name=name, marker=look, showlegend=True, **place(own))
+    gem = {"mode": "text", "text": "◆", "textposition": "top center"}
+    figure.add_scatter(showlegend=False, cliponaxis=False, **gem, **place(rows["opens"]))
+    # and room for ◆ over the highest bar, and for the name of θ over its line
+    reach = np.array([*compared[known], theta, 0.0])
+    low, top = np.nanmin(reach), np.nanmax(reach)
+    room = 0.2 * ((top - low) or 1.0)
+    figure.update_layout(yaxis3={"range": [low, top + room]})
+    if math.isfinite(theta):
+        label = {"text": f"θ {theta:g}", "textposition": "end", "yanchor": "bottom"}
+        level = {"xref": "x domain", "x0": 0, "x1": 1, "yref": "y3", "y0": theta, "y1": theta}
+        figure.add_shape(type="line", line=theme.THETA, label=label, **level)
 
 
 def find_kinds(rows: pd.DataFrame, theta: float) -> dict[str, tuple[Any, dict[str, Any]]]:
     """The kinds of bars by name: which tokens are of it, each of one alone, and the look."""
     from dragin_lab.views import theme
 
-    exempt, hatch = rows["spared"] | rows["stop_word"], {"pattern": theme.HATCH | {"shape": "/"}}
+    exempt = rows["spared"] | rows["stop_word"]
     calm = ~(rows["fires"] | exempt)
     passed = calm & (rows["compared"] > theta)
+    grey = {"color": theme.GREY}
+    hatched = grey | {"pattern": theme.HATCH | {"shape": "/"}}
     return {
         "◆ fires": (rows["fires"], {"color": theme.AMBER}),
-        "does not fire": (calm & ~passed, {"color": theme.GREY}),
-        "stop word, or may not fire": (exempt & ~rows["fires"], {"color": theme.GREY} | hatch),
-        "above θ, behind the word that fired": (
-            passed,
-            {"color": theme.GREY, "line": theme.PASSED},
-        ),
+        "does not fire": (calm & ~passed, grey),
+        "stop word, or may not fire": (exempt & ~rows["fires"], hatched),
+        "above θ, behind the word that fired": (passed, grey | {"line": theme.PASSED}),
     }

@@ -1,12 +1,12 @@
-"""The look of all figures: one template on white paper, so that it reads on any page, and never
-by colour alone.
+"""The look of all figures: one template, on white paper where nothing else is known and on the
+page's own ground where that is dark, and never by colour alone.
 """
 
 from __future__ import annotations
 
 import textwrap
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from html import escape
 from typing import Any
@@ -14,19 +14,21 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 import plotly.io as pio
+from plotly.colors import hex_to_rgb
 from plotly.subplots import make_subplots
 
 from dragin_lab.text import printable
 from dragin_lab.views.facts import shorten
 
-#: The paper is white wherever a figure stands: no ink has a contrast of 4.5 both to white and to
-#: JupyterLab's dark. Each colour has one of at least 4.5 to it, so that a mark or a text can have
-#: it. After Okabe and Ito.
+#: No ink has a contrast of 4.5 both to white and to JupyterLab's dark, so the paper is white, and
+#: a page that is dark turns light and dark around (``DARK``). Each colour has a contrast of 4.5 or
+#: more to its ground, so that a mark or a text can have it. After Okabe and Ito.
 PAPER, INK, GRID = "#ffffff", "#3b3833", "rgba(128, 128, 128, .28)"
 BLUE, AMBER, TEAL, PURPLE, GREY = "#0072b2", "#b84a00", "#00796b", "#a04a82", "#736d64"
 COLOURS = (BLUE, AMBER, TEAL, PURPLE, "#7a6500", "#4a5fc7", GREY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
+SIGNS = {"✓": TEAL, "✗": AMBER, "": GREY}  # the colours of answers
 LOOKS = len(COLOURS) * len(SYMBOLS)  # pairs, each of which a number below it has
 HATCH = {"fillmode": "overlay", "size": 7, "solidity": 0.3, "fgcolor": "#ffffff", "fgopacity": 0.85}
 # where a long legend stands
@@ -36,6 +38,19 @@ THETA = {"color": INK, "dash": "dash", "width": 1.5}  # the line of a threshold
 #: Of a bar, in places of its axis. Plotly's own goes by the gaps between a trace's bars, so that
 #: one over every third token would cover its neighbours.
 BAR = 0.92
+#: Letters in a line of a title; a figure that is 700 pixels wide holds them.
+WIDTH = 92
+
+#: No font: by this name a page knows our figures from others.
+NAME = "dragin-lab"
+#: Before a figure in a notebook: where JupyterLab or VS Code is dark, light and dark are turned
+#: around and hues kept, as ``page.html`` does it.
+DARK = f"""<style>
+:is([data-jp-theme-light="false"], .vscode-dark, [data-theme="dark"])
+.js-plotly-plot:has(text[style*="{NAME}"]) {{
+  filter: invert(.9) hue-rotate(180deg);
+  .main-svg {{ background: transparent !important }} }}
+</style>"""
 
 #: Plotly's buttons cover titles and are printed; dragging zooms without them, a double click goes
 #: back.
@@ -65,12 +80,12 @@ _AXIS = {
 pio.templates["dragin_lab"] = go.layout.Template(
     layout={
         "paper_bgcolor": PAPER,
-        "plot_bgcolor": PAPER,
+        "plot_bgcolor": "rgba(0, 0, 0, 0)",
         "modebar": {"remove": [*MODEBAR]},
         "font": {
             "color": INK,
             "size": 13,
-            "family": "system-ui, Segoe UI, Roboto, Helvetica Neue, sans-serif",
+            "family": f"{NAME}, system-ui, Segoe UI, Roboto, Helvetica Neue, sans-serif",
         },
         "title": {
             "x": 0.01,
@@ -95,6 +110,16 @@ pio.templates["dragin_lab"] = go.layout.Template(
 )
 
 
+class Figure(go.Figure):
+    """A figure that a notebook shows on its own ground, be it light or dark."""
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display({"text/html": DARK, "text/plain": ""}, raw=True)
+        super()._ipython_display_()
+
+
 def label(text: object) -> str:
     """Any value as plotly shows it as text: printable, without markup or formulas, lines broken."""
     return escape(printable(text), quote=False).replace("$", "&#36;").replace("\n", "<br>")
@@ -105,19 +130,62 @@ def clip_label(text: object, limit: int) -> str:
     return label(shorten(str(text), limit))
 
 
-def tint(colour: str) -> str:
+def tint(colour: str, share: float = 0.18) -> str:
     """A colour of the palette that what lies below shows through."""
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red}, {green}, {blue}, 0.18)"
+    return f"rgba{(*hex_to_rgb(colour), share)}"
+
+
+def write(figure: go.Figure, text: str, x: float, y: float, **look: Any) -> None:
+    """Put a label (``label``) at a place, which ``look`` says the axes of."""
+    figure.add_annotation(text=text, x=x, y=y, showarrow=False, **look)
+
+
+def add_lines(figure: go.Figure, lines: Sequence[str]) -> go.Figure:
+    """Lines of small print between title and panels."""
+    at = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+    if lines:
+        text = "<br>".join(map(label, lines))
+        write(figure, text, 0, 1, font_size=12, align="left", yshift=26, **at)
+    return figure.update_layout(margin_t=figure.layout.margin.t + 16 * len(lines))
+
+
+def sign_of(scores: Mapping[str, float]) -> str:
+    """✓ of a right answer, ✗ of a wrong one, "" where that is not known."""
+    return {1.0: "✓", 0.0: "✗"}.get(scores.get("em", -1.0), "")
+
+
+class Bands:
+    """Nodes, known by their places, and bands between them (Sankey's diagram)."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, list[str]] = {"label": [], "color": []}
+        self.links: list[tuple[int, int, float, str, str]] = []
+
+    def add(self, name: str, colour: str) -> int:
+        """A node; returns its place."""
+        self.nodes["label"].append(clip_label(name, 27))
+        self.nodes["color"].append(colour)
+        return len(self.nodes["label"]) - 1
+
+    def join(self, source: int, target: int, width: float, colour: str, about: str) -> None:
+        """A band, and what it says on hover."""
+        self.links.append((source, target, width, tint(colour, 0.4), about))
+
+    def draw(self) -> Figure:
+        node: dict[str, Any] = {"pad": 12, "thickness": 12, "align": "left"}
+        node |= self.nodes | {"hovertemplate": "%{label}<extra></extra>"}
+        names = ["source", "target", "value", "color", "customdata"]
+        link: dict[str, Any] = pd.DataFrame(self.links, columns=names).to_dict("list")
+        link["hovertemplate"] = "%{customdata}<extra></extra>"
+        return Figure(go.Sankey(node=node, link=link))
 
 
 def panels(titles: Sequence[str], rows: int = 1, cols: int = 1, **options: Any) -> go.Figure:
     """An empty figure with a panel for each title, in reading order; ``options`` are those of
     ``make_subplots``.
     """
-    figure = make_subplots(
-        rows=rows, cols=cols, subplot_titles=[label(title) for title in titles], **options
-    )
+    names = [label(title) for title in titles]
+    figure = make_subplots(rows, cols, subplot_titles=names, figure=Figure(), **options)
     for number, annotation in enumerate(figure.layout.annotations):
         axis = "x" if number == 0 else f"x{number + 1}"
         annotation.update(font_size=13, yshift=10, x=0, xref=f"{axis} domain", xanchor="left")
@@ -135,7 +203,7 @@ def finish(figure: go.Figure, title: str, height: int, **layout: Any) -> go.Figu
         selector=lambda data: data.customdata is not None,
     )
     figure.update_traces(width=BAR, selector={"type": "bar"})
-    lines = textwrap.wrap(" ".join(printable(title).split()), 72, max_lines=3, placeholder=" …")
+    lines = textwrap.wrap(" ".join(printable(title).split()), WIDTH, max_lines=3, placeholder=" …")
     return figure.update_layout(
         title={"text": "<br>".join(map(label, lines)), "pad_t": 10 * len(lines)},
         margin_t=64 + 18 * len(lines),
@@ -147,8 +215,8 @@ def finish(figure: go.Figure, title: str, height: int, **layout: Any) -> go.Figu
 
 def message(title: str, text: str) -> go.Figure:
     """A figure that only says why there is nothing to draw."""
-    at = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False}
-    figure = go.Figure().add_annotation(text=label(text), **at)
+    figure = Figure()
+    write(figure, label(text), 0.5, 0.5, xref="paper", yref="paper")
     return finish(figure, title, 160, xaxis_visible=False, yaxis_visible=False)
 
 

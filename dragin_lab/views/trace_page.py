@@ -130,9 +130,9 @@ def prompt_parts(seen: dict[str, int], prompt: Prompt, number: int) -> Iterator[
     """The parts of a prompt by name; exemplars that an earlier step has ``seen`` are not written
     out again.
     """
-    place = 0
+    place, end = 0, len(prompt.text)
     spans = sorted(prompt.spans.items(), key=lambda item: item[1])
-    for name, (start, stop) in [*spans, ("", (len(prompt.text),) * 2)]:
+    for name, (start, stop) in [*spans, ("", (end, end))]:
         if start > place:
             yield "(template)", clip(prompt.text[place:start], 6000)[0]
         text = prompt.text[max(start, place) : stop]

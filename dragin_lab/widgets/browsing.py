@@ -19,7 +19,7 @@ from dragin_lab.run.setup import MakesSetups
 from dragin_lab.views.comparing import COLUMNS, describe_answers, question_table
 from dragin_lab.views.facts import plural
 from dragin_lab.views.pages import show_part
-from dragin_lab.widgets.control import Control, button, row
+from dragin_lab.widgets.control import Control, row
 from dragin_lab.widgets.exploring import explore
 
 ROWS = 500  # questions that stand in the list at once
@@ -56,8 +56,8 @@ class Browser(Control):
         self.explored = ipw.VBox()
         self.table.add_class("dl-rows")
         offers = [
-            button("explore this answer", lambda: self.guard(lambda: self.explore(0))),
-            button("explore the one beside it", lambda: self.guard(lambda: self.explore(1))),
+            self.offer("explore this answer", lambda: self.explore(0)),
+            self.offer("explore the one beside it", lambda: self.explore(1)),
         ]
         controls = [
             self.means,
@@ -68,9 +68,9 @@ class Browser(Control):
         # a plain table
         super().__init__(controls, [self.page, self.explored], lambda: self.rows[[*WIDTHS]])
         for one in (self.search, self.order):
-            one.observe(lambda _: self.list_rows(), "value")
+            self.on_value(one, self.list_rows)
         for one in (self.table, self.beside):
-            one.observe(lambda _: self.guard(self.show_answers), "value")
+            self.on_value(one, self.show_answers)
         if isinstance(runs, Runs) or not follow:
             self.stop_button.layout.display = "none"  # no model runs here
             self.fill(runs if isinstance(runs, Runs) else Runs.load(runs))

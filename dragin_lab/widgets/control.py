@@ -15,6 +15,7 @@ import ipywidgets as ipw
 from dragin_lab.errors import SettingError, describe_error
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.facts import esc
+from dragin_lab.views.theme import DARK
 
 PLOTLY = "application/vnd.plotly.v1+json"
 #: Where the box lives, the still picture and this note are hidden; where its kernel is gone, what
@@ -39,7 +40,6 @@ GONE = """<div role="alert" class="dl-gone">
     .jp-NotebookPanel:has(.jp-Notebook-ExecutionIndicator[data-status="unknown"]) .dl-host)
     :is(button, select, input, textarea, .noUi-target) {
   pointer-events: none; opacity: .4; text-decoration: line-through }
-[data-jp-theme-light="false"] .dl-host .js-plotly-plot { filter: invert(.93) hue-rotate(180deg) }
 .dl-host .dl-rows select { font: 12px/1.5 var(--jp-code-font-family, monospace) }
 </style>"""
 
@@ -69,7 +69,7 @@ class Drawing(ipw.Output):
         self.layout.min_height = f"{height}px"  # or the page would jump while it is drawn anew
         outputs: tuple[Any, ...] = ()
         if shown is not None:
-            data = bundle_figure(shown)
+            data = bundle_figure(shown) | {"text/html": describe_figure(shown)}
             outputs = ({"output_type": "display_data", "metadata": {}, "data": data},)
         self.outputs = outputs
 
@@ -107,7 +107,7 @@ class Control(ipw.VBox):
         from IPython.display import display
 
         note = {
-            "text/html": NOTE.format(name=self._name),
+            "text/html": NOTE.format(name=self._name) + DARK,
             "text/plain": "The controls need a kernel: run this cell.",
         }
         bundle: Any = self._repr_mimebundle_()
@@ -142,6 +142,14 @@ class Control(ipw.VBox):
             call()
         except Exception as error:  # noqa: BLE001 - in a callback an error would be seen in a log only
             self.say(describe_error(error), alert=True)
+
+    def offer(self, label: str, call: Callable[[], Any], **options: Any) -> ipw.Button:
+        """A button whose errors are shown beside it."""
+        return button(label, lambda: self.guard(call), **options)
+
+    def on_value(self, control: ipw.Widget, call: Callable[[], Any]) -> None:
+        """Call it whenever the control has another value."""
+        control.observe(lambda _: self.guard(call), "value")
 
     def say(self, text: str, *, alert: bool = False) -> None:
         """A line beside the buttons."""
@@ -209,6 +217,19 @@ class Control(ipw.VBox):
 def bundle_figure(figure: dict[str, Any]) -> dict[str, Any]:
     """A figure's JSON as what a front end displays: nothing is loaded from a network."""
     return {PLOTLY: figure, "text/plain": "A figure of plotly"}
+
+
+def describe_figure(figure: dict[str, Any]) -> str:
+    """A figure as words, with what it says on hover: HTML for a front end whose Output draws
+    none.
+    """
+    lines = dict[str, None]()
+    for trace in figure["data"]:
+        texts = trace.get("customdata") or ()
+        lines |= dict.fromkeys(text for text in texts if isinstance(text, str))
+    items = "".join(f"<li>{line}</li>" for line in lines)
+    title = figure["layout"].get("title", {}).get("text", "A figure")
+    return f"<details><summary>{title}</summary><ol>{items}</ol></details>"
 
 
 def figure_json(figure: Any) -> dict[str, Any]:

@@ -17,11 +17,12 @@ from dragin_lab.core.method import VARIANTS, Method
 from dragin_lab.results.pieces import Piece
 from dragin_lab.study.whatif import Replay, step_below
 from dragin_lab.trace.trace import Trace
-from dragin_lab.views.curves import draw_curve, mark_theta
-from dragin_lab.views.facts import esc, num, short, shorten
+from dragin_lab.views.curves import draw_curve
+from dragin_lab.views.facts import esc, num, short
 from dragin_lab.views.rows import draw_tokens, find_text, token_rows
 from dragin_lab.views.trace_page import first_hit
-from dragin_lab.widgets.control import Control, Drawing, button, figure_json, row
+from dragin_lab.widgets.board import ThetaBoard
+from dragin_lab.widgets.control import figure_json, row
 
 if TYPE_CHECKING:
     from dragin_lab.results.curve import Curve, Making
@@ -51,7 +52,7 @@ class CurveEvents:
         self._ids.close()
 
 
-class CurveBoard(Control):
+class CurveBoard(ThetaBoard):
     """The box. ``theta`` is the slider over every change, ``trace`` the chosen question's there.
 
     ◀ and ▶ go to the next change: of the chosen question, or of any where none is chosen.
@@ -60,38 +61,22 @@ class CurveBoard(Control):
     def __init__(self, curve: Curve) -> None:
         self.curve, self.table = curve, curve.table.to_dict("records")
         self.thetas = [row["value"] for row in self.table]
-        own = float(curve.config["method"]["threshold"])
-        self.theta = ipw.SelectionSlider(
-            options=[(f"{theta:.4g}", theta) for theta in self.thetas],
-            value=self.thetas[self.place_of(own)],
-            description="θ",
-            layout={"width": "460px"},
-        )
-        self.target = ipw.FloatText(description="aim at", layout={"width": "160px"}, step=0.1)
-        self.code = ipw.Text(description="copy", layout={"width": "560px"})
-        self.drawing, self.words = Drawing(), ipw.HTML()
-        lines = {id: curve.found.found[id][0].line for id in curve.complete}
-        asked = [(shorten(line["question"], 80), id) for id, line in lines.items()]
-        self.which = ipw.Dropdown(
-            description="look into",
-            options=[("(no question)", None), *asked],
-            layout={"width": "auto", "max_width": "640px"},
-        )
-        self.texts = ipw.Dropdown(description="step")
-        self.tokens, self.page = Drawing(), ipw.HTML()
-        back = button("◀", lambda: self.guard(lambda: self.go(-1)))
-        on = button("▶", lambda: self.guard(lambda: self.go(1)))
-        aim = row(self.target, ipw.Label("retrievals a question"))
-        controls = [row(back, self.theta, on), aim, self.code, self.drawing, self.words]
-        controls += [row(self.which, self.texts), self.tokens]
-        super().__init__(controls, [self.page], lambda: self.figure)
+        own = self.thetas[self.place_of(float(curve.config["method"]["threshold"]))]
+        asked: list[tuple[str, str | None]] = [("(no question)", None)]
+        for id in curve.complete:
+            asked.append((curve.found.found[id][0].line["question"], id))
+        super().__init__(self.thetas, own, asked)
+        self.page = ipw.HTML()
+        back = self.offer("◀", lambda: self.go(-1))
+        on = self.offer("▶", lambda: self.go(1))
+        self.place(row(back, self.theta, on), [], [self.page])
         self.base = figure_json(draw_curve(curve))
         self.target.value = round(self.row["retrievals"], 2)
         self.show_theta()
-        self.theta.observe(lambda _: self.guard(self.show_theta), "value")
-        self.target.observe(lambda _: self.guard(lambda: self.aim_at(self.target.value)), "value")
-        self.which.observe(lambda _: self.guard(self.show_question), "value")
-        self.texts.observe(lambda _: self.guard(self.show_tokens), "value")
+        self.on_value(self.theta, self.show_theta)
+        self.on_value(self.target, lambda: self.aim_at(self.target.value))
+        self.on_value(self.which, self.show_question)
+        self.on_value(self.texts, self.show_tokens)
 
     def place_of(self, theta: float) -> int:
         """Which of the changes a θ lies behind."""
@@ -140,9 +125,7 @@ class CurveBoard(Control):
     def show_theta(self) -> None:
         """The line of θ, what it costs and gives, and the chosen question there."""
         theta, row = self.theta.value, self.row
-        shown = mark_theta(self.base, theta, log=self.thetas[0] > 0)
-        self.drawing.show(shown)
-        self.refresh_still(shown)
+        self.draw_theta(log=self.thetas[0] > 0)
         self.words.value = describe_row(row)
         self.code.value = write_call(self.curve, theta, row["until"])
         self.show_question()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import ipywidgets as ipw
-import numpy as np
 
 from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.checks import instance, several
@@ -25,12 +24,13 @@ from dragin_lab.study.stored_drafts import fits_trace
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.curves import draw_curve
-from dragin_lab.views.facts import esc, plural, short, shorten
+from dragin_lab.views.facts import esc, plural, short
 from dragin_lab.views.pages import open_trace, styled
 from dragin_lab.views.results import draw_board
 from dragin_lab.views.rows import draw_tokens, judged_rows
 from dragin_lab.views.trace_page import part_row, replayed, sum_up
-from dragin_lab.widgets.control import Control, Drawing, button, figure_json, row
+from dragin_lab.widgets.board import ThetaBoard
+from dragin_lab.widgets.control import figure_json, row
 from dragin_lab.widgets.curve_board import CurveBoard, CurveEvents, write_method
 
 STEPS = 40  # values of θ that every trace is judged at
@@ -43,7 +43,7 @@ BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}
 MAKE_CURVE = "dl.tune(lab.curve(questions)) knows every θ, as does 'make the curve' with lab="
 
 
-class Board(Control):
+class Board(ThetaBoard):
     """The box. ``theta`` is the slider, ``outcomes`` what its value leads to.
 
     Of one trace, the chosen one, ``outcome`` is drawn token by token; ``ran`` are the model's own
@@ -54,51 +54,31 @@ class Board(Control):
 
     def __init__(self, replays: list[Replay], lab: MakesSetups | None, measured: Any) -> None:
         self.replays, self.lab, self.ran = replays, lab, list[Trace]()
-        first = replays[0].method
-        self.thetas = choose_thetas(replays)
-        self.theta = ipw.SelectionSlider(
-            options=[(f"{theta:g}", theta) for theta in self.thetas],
-            value=first.threshold,
-            description="θ",
-            layout={"width": "560px"},
-        )
-        self.target = ipw.FloatText(description="aim at", layout={"width": "160px"}, step=0.1)
-        self.code = ipw.Text(description="copy", layout={"width": "560px"})
-        self.drawing, self.words = Drawing(), ipw.HTML()
-        questions = [(shorten(one.trace.question.text, 80), at) for at, one in enumerate(replays)]
-        one = len(replays) == 1
-        self.which = ipw.Dropdown(
-            description="look into",
-            options=[*([] if one else [("(no trace)", None)]), *questions],
-            layout={"width": "auto", "max_width": "640px"},
-        )
-        self.texts = ipw.Dropdown(description="step")
-        self.tokens, self.page, self.beside = (
-            Drawing(),
-            ipw.HTML(layout=BESIDE),
-            ipw.HTML(layout=BESIDE),
-        )
-        ask = button("ask the model", lambda: self.guard(self.run_model), disabled=lab is None)
-        make = button("make the curve", lambda: self.guard(self.make_curve), disabled=lab is None)
+        asked: list[tuple[str, int | None]] = [("(no trace)", None)] * (len(replays) > 1)
+        for place, replay in enumerate(replays):
+            asked.append((replay.trace.question.text, place))
+        own = float(replays[0].method.threshold)  # type: ignore[arg-type]
+        super().__init__(choose_thetas(replays), own, asked)
+        self.page, self.beside = ipw.HTML(layout=BESIDE), ipw.HTML(layout=BESIDE)
+        ask = self.offer("ask the model", self.run_model, disabled=lab is None)
+        make = self.offer("make the curve", self.make_curve, disabled=lab is None)
         self.made = ipw.VBox()  # the curve's own board
-        aim = row(self.target, ipw.Label("retrievals a question"))
-        controls = [self.theta, aim, self.code, self.drawing, self.words]
-        controls += [row(self.which, self.texts), self.tokens, row(ask, make)]
-        pages = [row(self.page, self.beside), self.made]
-        super().__init__(controls, pages, lambda: self.figure)
+        self.place(self.theta, [row(ask, make)], [row(self.page, self.beside), self.made])
         # which a step of the slider then only shows
         each = [judge_thetas(replay, self.thetas) for replay in replays]
-        self.known = {theta: [own[theta] for own in each] for theta in self.thetas}
+        self.known, self.sums = dict[float, list[Outcome]](), dict[float, str]()
         rows = dict[int, str]()  # outcomes that decide alike are written once
-        self.sums = {theta: list_changes(own, theta, rows) for theta, own in self.known.items()}
+        for theta in self.thetas:
+            self.known[theta] = [own[theta] for own in each]
+            self.sums[theta] = list_changes(self.known[theta], theta, rows)
         self.base = figure_json(draw_board(self.known, measured))
         self.show_theta()
         self.open_trace()
-        self.target.value = round(sum(one.retrievals for one in self.outcomes) / len(replays), 2)
-        self.theta.observe(lambda _: self.guard(self.show_theta), "value")
-        self.target.observe(lambda _: self.guard(lambda: self.aim_at(self.target.value)), "value")
-        self.which.observe(lambda _: self.guard(self.open_trace), "value")
-        self.texts.observe(lambda _: self.guard(self.show_trace), "value")
+        self.target.value = round(mean_cost(self.outcomes), 2)
+        self.on_value(self.theta, self.show_theta)
+        self.on_value(self.target, lambda: self.aim_at(self.target.value))
+        self.on_value(self.which, self.open_trace)
+        self.on_value(self.texts, self.show_trace)
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -113,31 +93,7 @@ class Board(Control):
     def show_theta(self) -> None:
         """The line of θ, what it comes to, and the words that part from what was run."""
         theta = self.theta.value
-        side = "left" if theta <= self.thetas[len(self.thetas) // 2] else "right"
-        line = {
-            "type": "line",
-            "xref": "x",
-            "yref": "paper",
-            "x0": theta,
-            "x1": theta,
-            "y0": 0,
-            "y1": 1,
-        }
-        above = {
-            "xref": "x",
-            "yref": "paper",
-            "y": 1,
-            "yanchor": "bottom",
-            "yshift": 24,
-            "showarrow": False,
-        }
-        # above the first panel's title
-        name = {"text": f"θ {theta:g}", "x": theta, "xanchor": side} | above
-        layout = self.base["layout"]
-        named = {"shapes": [line], "annotations": [*layout.get("annotations", []), name]}
-        shown = self.base | {"layout": layout | named}
-        self.drawing.show(shown)
-        self.refresh_still(shown)
+        self.draw_theta(log=False)
         self.words.value = self.sums[theta]
         self.code.value = write_method(shorten_theta(self.outcomes[0].method))
         if self.which.value is not None:
@@ -147,11 +103,10 @@ class Board(Control):
         """Move θ to where a question costs so many retrievals, if that is known: where all texts
         are followed to their end.
         """
-        known = {
-            theta: sum(one.retrievals for one in own) / len(own)
-            for theta, own in self.known.items()
-            if all(one.whole for one in own)
-        }
+        known = dict[float, float]()
+        for theta, outcomes in self.known.items():
+            if all(one.whole for one in outcomes):
+                known[theta] = mean_cost(outcomes)
         if not known:
             raise SettingError(f"no cost is known here; {MAKE_CURVE}")
         theta = min(known, key=lambda one: abs(known[one] - retrievals))
@@ -196,16 +151,16 @@ class Board(Control):
         """Look into the chosen trace, from the step that retrieved first."""
         self.tokens.show(None)
         self.texts.options, self.page.value, self.beside.value = [], "", ""
-        if self.which.value is not None:
-            steps = [
-                step
-                for step in self.replays[self.which.value].trace.steps
-                if step.draft is not None
-            ]
-            retrieved = [step.index + 1 for step in steps if step.query is not None]
-            self.texts.options = [step.index + 1 for step in steps]
-            self.texts.value = (retrieved or [step.index + 1 for step in steps] or [None])[0]
-            self.show_trace()
+        if self.which.value is None:
+            return
+        numbers, retrieved = [], []
+        for step in self.replays[self.which.value].trace.steps:
+            if step.draft is not None:
+                numbers.append(step.index + 1)
+                retrieved += [step.index + 1] * (step.query is not None)
+        self.texts.options = numbers
+        self.texts.value = next(iter(retrieved + numbers), None)
+        self.show_trace()
 
     def show_trace(self) -> None:
         """The chosen step's tokens and the trace's page, at the chosen θ."""
@@ -284,22 +239,38 @@ def tune(
     return Board(replays, lab, sweep)
 
 
+def mean_cost(outcomes: Sequence[Outcome]) -> float:
+    """Retrievals a question."""
+    return sum(one.retrievals for one in outcomes) / len(outcomes)
+
+
 def choose_thetas(replays: list[Replay]) -> list[float]:
     """About ``STEPS`` values of θ from its least to above the highest score that fired, and the
     one that was run.
     """
     method = replays[0].method
-    known, own = method.trigger.declared()["threshold"], float(method.threshold)  # type: ignore[arg-type]
-    scores = [
-        words.score[words.hit] for r in replays for one in r.trace.steps if len(words := one.words)
-    ]
-    flat = np.concatenate([[own], *scores]).astype(float)
-    flat = flat[np.isfinite(flat)]
-    low = known.ge if math.isfinite(known.ge) else min(2 * own, float(flat.min()))
-    top = known.top or max(2 * own, 1.1 * float(flat.max()))
+    own = float(method.threshold)  # type: ignore[arg-type]
+    known = method.trigger.declared()["threshold"]
+    fired = [own, *list_fired(replays)]
+    low = known.ge if math.isfinite(known.ge) else min(2 * own, *fired)
+    top = known.top or max(2 * own, 1.1 * max(fired))
     step = round_up((top - low) / STEPS)
-    spread = {round(low + step * number, 9) for number in range(math.ceil((top - low) / step) + 1)}
-    return sorted({min(theta, top) for theta in spread} | {own})
+    thetas = {own}
+    for number in range(math.ceil((top - low) / step) + 1):
+        theta = round(low + step * number, 9)
+        thetas.add(min(theta, top))
+    return sorted(thetas)
+
+
+def list_fired(replays: list[Replay]) -> list[float]:
+    """The scores of all words that fired."""
+    fired = []
+    for replay in replays:
+        for step in replay.trace.steps:
+            own = step.words
+            scores = own.score[own.hit] if len(own) else ()
+            fired += [float(score) for score in scores if math.isfinite(score)]
+    return fired
 
 
 def judge_thetas(replay: Replay, thetas: Sequence[float]) -> dict[float, Outcome]:
@@ -335,15 +306,12 @@ def judge_thetas(replay: Replay, thetas: Sequence[float]) -> dict[float, Outcome
 
 def decided(outcome: Outcome) -> Any:
     """All that an outcome decides, without the θ that its reasons quote."""
-    turns = [
-        (
-            t.change,
-            t.words.hit.tobytes(),
-            t.decision and (t.decision.cut, t.decision.token, t.decision.retrieve),
-            t.query and t.query.text,
-        )
-        for t in outcome.turns
-    ]
+    turns = []
+    for turn in outcome.turns:
+        decision, query = turn.decision, turn.query
+        does = decision and (decision.cut, decision.token, decision.retrieve)
+        asks = query and query.text
+        turns.append((turn.change, turn.words.hit.tobytes(), does, asks))
     return outcome.since, turns
 
 

@@ -24,4 +24,7 @@ def test_a_notebook_runs_whole_and_looks_right(name, open_notebook, picture):
         for card in page.locator(".jp-OutputArea-output .dl-out > .dl").all():
             if card.is_visible():
                 assert card_problems(card) == []
+        for figure in page.locator(".js-plotly-plot").all():
+            drawn = figure.evaluate("figure => getComputedStyle(figure).filter")
+            assert (drawn != "none") == (theme == "dark"), "no white slab on a dark page"
         assert sideways(page) <= 0

@@ -14,7 +14,6 @@ import factories
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-import plotly.io as pio
 import pytest
 import view_samples as samples
 from answering import embedded
@@ -28,12 +27,14 @@ from dragin_lab.errors import SettingError
 from dragin_lab.study.whatif import Replay
 from dragin_lab.trace.draft import Word
 from dragin_lab.trace.trace import Trace
-from dragin_lab.views import theme
+from dragin_lab.views import pages, theme
 from dragin_lab.views.attribution import attribution_page
 from dragin_lab.views.episodes import WordMap, draw_map, find_parts, read_again, written_map
 from dragin_lab.views.rows import find_text, token_rows
 
 QUESTION = almanac.questions("2wikimultihopqa")[0]
+CORPORA = Path(__file__).parents[2] / "corpora"
+PAGE = {"title": "", "script": "", "bodies": [], "css": ""}
 OF_A_TRACE = {"heatmap": views.heatmap, "selections": views.selections}
 
 
@@ -70,27 +71,46 @@ def test_every_state_of_a_trace_is_drawn_or_says_why_not(figure, name):
         assert drawn.layout.legend.yref != "container" or 0 <= drawn.layout.legend.y <= 1
 
 
-def every_figure() -> Iterator[go.Figure]:
-    """A figure of each kind that has bars, of traces in every state."""
+@pytest.fixture(scope="module")
+def every_figure(tmp_path_factory: pytest.TempPathFactory) -> list[go.Figure]:
+    """A figure of each kind, of traces in every state."""
+    figures = []
     for trace in STATES.values():
         if trace.continuations:
-            yield trace.heatmap()
-            yield trace.selections()
-    yield samples.almanac_trace("paper").heatmap(1, theta=0.5)
+            figures += [trace.heatmap(), trace.selections()]
+    figures.append(samples.almanac_trace("paper").heatmap(1, theta=0.5))
     lab = embedded()
-    yield lab.attribute(lab.ask(QUESTION, "dragin", max_new_tokens=48)).plot()
-    finished = dl.Runs.load(Path(__file__).parents[2] / "corpora" / "almanac_methods.zip")
-    yield finished.difference(*finished.names[:2]).plot()
+    trace = lab.ask(QUESTION, "dragin", variant="paper", threshold=0.25, max_new_tokens=48)
+    figures += [lab.fan(trace), lab.attribute(trace).plot(), lab.attribute(trace).flow()]
+    folder = tmp_path_factory.mktemp("runs")
+    runs = lab.run([QUESTION], "dragin", output=folder, traces=True, progress=False)
+    figures.append(runs.doubt(*runs.names))
+    finished = dl.Runs.load(CORPORA / "almanac_methods.zip")
+    figures += [finished.difference(*finished.names[:2]).plot(), finished.plot()]
+    curve = dl.Curve.load(CORPORA / "almanac_curve_dragin.zip")
+    figures += [curve.plot(), curve.frontier(), curve.headroom.plot()]
+    return [*figures, views.sweep(samples.sweep_table(), paper=True)]
 
 
-def test_a_bar_covers_its_own_place_and_no_other():
-    bars = [one for figure in every_figure() for one in figure.data if one.type == "bar"]
+def test_a_bar_covers_its_own_place_and_no_other(every_figure):
+    bars = [one for figure in every_figure for one in figure.data if one.type == "bar"]
     assert len(bars) > 50
     for bar in bars:
         assert 0 < bar.width < 1, "plotly's own width is the least gap between a trace's bars"
         across = bar.y if bar.orientation == "h" else bar.x
         numbers = [one for one in across if not isinstance(one, str)]
         assert np.mod(numbers, 1).tolist() == [0] * len(numbers)
+
+
+def test_what_the_released_code_multiplies_gives_the_score_that_is_drawn():
+    trace = embedded().ask(QUESTION, "dragin", variant="reference", max_new_tokens=48)
+    entropy, received, *others = trace.heatmap(1).data
+    bars = [one for one in others if one.type == "bar"]
+    assert bars
+    for bar in bars:
+        at = np.asarray(bar.x) - 1
+        product = np.asarray(entropy.y)[at] * np.asarray(received.y)[at]
+        assert product == pytest.approx(np.asarray(bar.y), rel=1e-4, abs=1e-6)
 
 
 def test_texts_are_texts_neither_markup_nor_formulas():
@@ -106,22 +126,68 @@ def test_texts_are_texts_neither_markup_nor_formulas():
     )
 
 
-def test_ink_and_colours_are_seen_on_their_white_paper():
-    assert pio.templates["dragin_lab"].layout.paper_bgcolor == theme.PAPER == "#ffffff", (
-        "on a dark page too"
-    )
-    for colour in (theme.INK, *theme.COLOURS):
-        assert 1.05 / (luminance(colour) + 0.05) >= 4.5
+#: In sRGB, of the CSS filter ``hue-rotate(180deg)``.
+HUES = np.array([[-0.574, 1.43, 0.144], [0.426, 0.43, 0.144], [0.426, 1.43, -0.856]])
+GROUNDS = {"#ffffff": False, "#111111": True, "#1e1e1e": True}  # whether a page turns colours there
+
+
+def turn(colour: str) -> str:
+    """A colour as ``theme.DARK`` shows it."""
+    share = float(re.search(r"invert\(([.\d]+)\) hue-rotate\(180deg\)", theme.DARK)[1])
+    rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    seen = np.clip(HUES @ (share + rgb * (1 - 2 * share)), 0, 1)
+    return "#" + "".join(f"{round(255 * one):02x}" for one in seen)
+
+
+def colours_of(part: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """Each colour of a figure, with the name of what has it."""
+    if isinstance(part, str):
+        yield from ((name, one) for one in re.findall("#[0-9a-f]{6}", part))
+    elif isinstance(part, dict):
+        for key, value in part.items():
+            if key not in ("template", "colorscale", "hoverlabel", "pattern"):
+                yield from colours_of(value, name if key == "color" else key)
+    elif isinstance(part, list | tuple):
+        for value in part:
+            yield from colours_of(value, name)
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_texts_and_marks_are_seen_on_a_light_and_on_a_dark_page(every_figure):
+    used = {("font", theme.INK)}
+    for figure in every_figure:
+        used |= set(colours_of(figure.to_plotly_json()))
+    used = {(name, colour) for name, colour in used if colour != theme.PAPER}  # it stands on ink
+    assert len(used) > 10
+    for ground, dark in GROUNDS.items():
+        for name, colour in used:
+            least = 4.5 if "font" in name else 3.0
+            assert contrast(turn(colour) if dark else colour, ground) >= least, (name, colour)
+    filters = re.findall(r"invert\(.*?\) hue.*?\)", theme.DARK + pages.render("page.html", **PAGE))
+    assert len(filters) == 2, "one look in a notebook and on a page"
+    assert len(set(filters)) == 1
+
+
+def test_looks_differ():
     looks = [theme.style(i) for i in range(12)]
-    assert (
-        len(
-            {
-                (look["marker"]["symbol"], look["line"]["dash"], look["marker"]["color"])
-                for look in looks
-            }
-        )
-        == 12
-    )
+    seen = {(one["marker"]["symbol"], one["line"]["dash"], one["marker"]["color"]) for one in looks}
+    assert len(seen) == 12
+
+
+def test_a_notebook_knows_our_figures_from_others(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: shown.append(data))
+    monkeypatch.setattr(go.Figure, "_ipython_display_", lambda figure: shown.append(figure))
+    figure = samples.almanac_trace("paper").heatmap(1)
+    figure._ipython_display_()
+    style, drawn = shown
+    assert theme.NAME in style["text/html"]
+    assert drawn is figure
+    assert figure.layout.template.layout.font.family.startswith(theme.NAME)
 
 
 # -- a trace ---------------------------------------------------------------------------------------
@@ -133,9 +199,14 @@ def test_the_heatmap_draws_what_was_measured_and_says_it_on_hover():
     words.judged = np.arange(len(words)) > 2  # and those behind the one that fired
     rows = rows_of(trace)
     entropy, received, *bars, diamonds = trace.heatmap(1).data
-    assert entropy.y == pytest.approx(draft.entropy)
-    assert received.y == pytest.approx(draft.received)
     owner = rows["word"].to_numpy(int)
+    shares = words.attention / pd.Series(words.attention).groupby(words.sentence).transform("mean")
+    assert entropy.y == pytest.approx(words.entropy[owner])
+    assert received.y == pytest.approx(shares.to_numpy()[owner])
+    paper = samples.almanac_trace("paper")
+    drawn, own = paper.heatmap(1).data, paper.steps[0].draft
+    assert drawn[0].y == pytest.approx(own.entropy)
+    assert drawn[1].y == pytest.approx(own.received)
     drawn = dict(pair for bar in bars for pair in zip(bar.x - 1, bar.y, strict=True))
     known = {at: score for at, score in enumerate(words.score[owner]) if np.isfinite(score)}
     assert drawn == pytest.approx(known), "each token has one bar"

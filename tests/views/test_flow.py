@@ -29,29 +29,30 @@ def test_the_bands_are_attention_and_nats(trace: Trace) -> None:
     link, asked = sankey.link, int(query.chosen.sum())
     weights = query.weights[query.chosen]
     assert link.value[:asked] == pytest.approx(weights / weights.sum())
-    assert set(link.target[:asked]) == {asked}, "each word of the query goes into it"
+    assert set(link.target[:asked]) == {0}, "each word of the query goes into it"
     words = source.words.query("mark == 'passage'")
     words = words[words["retrieval"] == row["step"]]
     passages = source.passages[source.passages["retrieval"] == row["step"]]
     gave = [value for at, value in zip(link.source, link.value, strict=True) if at > asked]
+    labels, into = sankey.node.label, dict(zip(link.target, link.value, strict=True))
     assert np.sort(gave) == pytest.approx(np.sort(words["nats"] / words["nats"].sum()))
-    assert sankey.node.label[-len(words) :] == tuple(
-        word for number in passages["number"] for word in words[words["passage"] == number]["word"]
-    )
-    into = dict(zip(link.target, link.value, strict=True))
-    for place, number in enumerate(passages["number"]):
+    place = asked + 1
+    for number in passages["number"]:
         own = words[words["passage"] == number]
-        colour = sankey.node.color[asked + 1 + place]
-        assert (colour == theme.GREY) == (not len(own))
+        assert labels[place].startswith(f"{number} ")
+        assert labels[place + 1 : place + 1 + len(own)] == tuple(own["word"])
+        assert (sankey.node.color[place] == theme.GREY) == (not len(own))
         share = own["nats"].sum() / words["nats"].sum()
-        assert into[asked + 1 + place] == pytest.approx(max(share, 0.03))
+        assert into[place] == pytest.approx(max(share, 0.03))
+        place += 1 + len(own)
+    assert place == len(labels)
 
 
 def test_without_weights_or_a_retrieval(trace: Trace) -> None:
     source = dl.Attribution(trace)
     first = next(step for step in trace.steps if step.query is not None)
     first.query.chosen = np.zeros_like(first.query.chosen)
-    assert source.flow(first.index + 1).data[0].node.label[0] == "the draft"
+    assert source.flow(first.index + 1).data[0].node.label[1] == "the draft"
     with pytest.raises(SettingError, match="step"):
         source.flow(99)
     first.query = None

@@ -231,6 +231,16 @@ def test_a_busy_explorer_says_so_and_loses_nothing() -> None:
         control.branch(step=1, query="b")
 
 
+def test_a_front_end_that_draws_no_figure_has_its_words() -> None:
+    control = explore()
+    (shown,) = control.drawing.outputs
+    words = shown["data"]["text/html"]
+    assert control.figure.layout.title.text in words
+    for about in control.rows["about"]:
+        assert str(theme.label(about)) in words
+    assert "<script" not in words
+
+
 # -- tune ------------------------------------------------------------------------------------------
 
 
