@@ -61,8 +61,8 @@ def run(preset: str | None, **options: Any) -> None:
     for asked in open_benchmarks(options):
         wanted[asked] = choose_methods(asked, preset, options)
     root = make_folder(options["output"])
-    several = any(len(methods) > 1 for methods in wanted.values())
-    with shared.open_lab(options, cache=several) as lab:
+    most = max(map(len, wanted.values()), default=0)
+    with shared.open_lab(options, cache=most > 1) as lab:
         run_all(lab, wanted, root, batch_size=options["batch_size"])
 
 

@@ -144,10 +144,12 @@ def _find_separator(text: str, usual: str, known: Collection[str]) -> tuple[str,
         names = len({*first} & {*known})
         if names > most:
             most, best = names, sign
-        if len(first) > 1 and len({*map(len, rows)}) == 1:
+        widths = {*map(len, rows)}
+        if len(first) > 1 and len(widths) == 1:
             even.append(sign)
     if not most:
-        best = next((sign for sign in ("\t", usual, ";", "|") if sign in even), usual)
+        likely = ("\t", usual, ";", "|")
+        best = next((sign for sign in likely if sign in even), usual)
     return best, rows_by[best]
 
 

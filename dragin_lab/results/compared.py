@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import product
+from itertools import combinations, product
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -308,22 +308,31 @@ def _name_datasets(records: Sequence[RunRecord]) -> list[str]:
     """What the data set of each run is called; runs of the same questions are of one, whatever
     their file is called.
     """
-    from scipy.sparse.csgraph import connected_components
-
     names = [str(record.config["dataset"]["name"]) for record in records]
     marks = [str(record.config["dataset"].get("fingerprint")) for record in records]
-    asked = [set(map(_asked, record.predictions)) for record in records]
-
-    def alike(one: int, other: int) -> bool:
-        shared = not asked[one].isdisjoint(asked[other]) or not (asked[one] and asked[other])
-        return marks[one] == marks[other] or (names[one] == names[other] and shared)
-
-    places = range(len(records))
-    pairs = [alike(one, other) for one in places for other in places]
-    graph = np.reshape(pairs, (len(records), len(records)))  # (runs, runs) bool
-    groups = connected_components(graph)[1].tolist()
-    first = [groups.index(group) for group in groups]  # the first run of each one's data set
+    first = _find_first(records, names, marks)
     called = Counter(names[at] for at in {*first})
-    return [
-        names[at] if called[names[at]] == 1 else f"{names[at]} ({marks[at][:6]})" for at in first
-    ]
+    described = []
+    for at in first:
+        mark = f" ({marks[at][:6]})" if called[names[at]] > 1 else ""
+        described.append(names[at] + mark)
+    return described
+
+
+def _find_first(
+    records: Sequence[RunRecord], names: Sequence[str], marks: Sequence[str]
+) -> list[int]:
+    """The place of the first run on each one's data set."""
+    from scipy.sparse.csgraph import connected_components
+
+    asked = [set(map(_asked, record.predictions)) for record in records]
+    alike = np.zeros((len(records), len(records)), bool)  # (runs, runs)
+    for one, other in combinations(range(len(records)), 2):
+        known = asked[one] and asked[other]
+        apart = known and asked[one].isdisjoint(asked[other])
+        named_alike = names[one] == names[other]
+        marked_alike = marks[one] == marks[other]
+        alike[one, other] = marked_alike or (named_alike and not apart)
+    _, groups = connected_components(alike, directed=False)
+    first = groups.tolist().index
+    return [first(group) for group in groups]
