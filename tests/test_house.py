@@ -260,7 +260,7 @@ def test_the_method_needs_numpy_and_spacy_alone() -> None:
 #: Files of a question before the model computes for the first time, and those of a whole answer.
 FILES_TO_THE_FORWARD, FILES_OF_A_QUESTION = 20, 28
 #: Lines of the first, without those that are empty or a comment alone.
-LINES_TO_THE_FORWARD = 5_900
+LINES_TO_THE_FORWARD = 5_920
 
 
 def count_lines(source: str) -> int:

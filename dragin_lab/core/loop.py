@@ -339,22 +339,19 @@ class Loop(BaseLoop):
         Of ``tail`` the first ``kept`` characters (None: all) are the answer so far, by the ids that
         it was written as.
         """
-        parts = self.answer.written(len(tail) if kept is None else kept)
+        parts = self.answer.list_model_parts(len(tail) if kept is None else kept)
 
         def fits(prompt: Prompt) -> bool:
             if self.window is None:
                 return True
-            parts_in = attach_written(prompt, tail, parts).written
-            first = parts_in[0][0] if parts_in else len(prompt.text)
-            texts = [
-                prompt.text[:first],
-                *(prompt.text[a:b] for a, b in list_gaps(parts_in, len(prompt.text))),
-            ]
-            n = sum(
-                len(self.tokenizer.encode(text, special=prompt.special and not i))
-                for i, text in enumerate(texts)
-            )
-            return n + sum(len(ids) for _, _, ids in parts_in) + room <= self.window
+            written = attach_written(prompt, tail, parts).written
+            stop = len(prompt.text)
+            begin = prompt.text[: written[0][0] if written else stop]
+            n = len(self.tokenizer.encode(begin, special=prompt.special))
+            for a, b in list_gaps(written, stop):
+                n += len(self.tokenizer.encode(prompt.text[a:b], special=False))
+            n += sum(len(ids) for _, _, ids in written)
+            return n + room <= self.window
 
         limit = (
             f"the model's window of {self.window} tokens, {room} of them for what is to be written"
@@ -394,34 +391,49 @@ class Loop(BaseLoop):
         """
         step, trigger = self.step or self.new_step(), self.trigger
         verdict: Verdict = self._judge_seen(draft, resumed)
-        step.words, peaks = verdict.words, () if trigger.unit == "word" else (verdict.peak,)
+        step.words = verdict.words
+        peaks = () if trigger.unit == "word" else (verdict.peak,)
         if not verdict.fires:
+            reason = _explain_silence(verdict, resumed)
             certain = trigger.span == "sentence" or draft.stopped != "length"
-            step.decision = Decision(
-                False, _explain_silence(verdict, resumed), peaks=peaks, certain=certain
-            )
+            step.decision = Decision(False, reason, peaks=peaks, certain=certain)
             return verdict
-        words = verdict.draft.spans[verdict.hit]
-        hits = tuple((int(draft.offsets[a, 0]), int(draft.offsets[b - 1, 1])) for a, b in words)
-        sentence = (
-            self.first_sentence(draft.text) if trigger.span == "sentence" else (0, len(draft.text))
-        )
-        cut = hits[0][0]
-        if trigger.span == "word":
-            sentence = self.method.pipeline.around(draft.text, cut)
-        # with the space before it
-        start = int(draft.offsets[draft.offsets[:, 1] > sentence[0]][0, 0])
-        ends = {"word": cut, "sentence": start, "step": start, "draft": 0}
+        hits = []
+        for first, stop in verdict.draft.spans[verdict.hit]:
+            hits.append((int(draft.offsets[first, 0]), int(draft.offsets[stop - 1, 1])))
+        word = hits[0][0]  # the character at which the first one begins
+        sentence = self._find_sentence(draft, word)
+        cut = self._place_cut(draft, sentence, word)
         step.decision = Decision(
             True,
             trigger.describe_hit(verdict),
-            cut=0 if trigger.span == "sentence" else ends[trigger.cut],
+            cut=cut,
             token=verdict.token,
             sentence=int(step.words.sentence[verdict.word]),
             peaks=peaks,
         )
-        gap = self.gap(draft, sentence, token=verdict.token, cut=cut, hit_spans=hits)
-        return replace(verdict, cut=step.decision.cut, gap=gap)
+        gap = self.gap(draft, sentence, token=verdict.token, cut=word, hit_spans=tuple(hits))
+        return replace(verdict, cut=cut, gap=gap)
+
+    def _find_sentence(self, draft: Draft, word: int) -> tuple[int, int]:
+        """What is searched for as a whole where the word at a character fires: half-open
+        characters.
+        """
+        if self.trigger.span == "word":
+            return self.method.pipeline.around(draft.text, word)
+        if self.trigger.span == "sentence":
+            return self.first_sentence(draft.text)
+        return 0, len(draft.text)
+
+    def _place_cut(self, draft: Draft, sentence: tuple[int, int], word: int) -> int:
+        """Where the kept part ends of a draft that fires at the character ``word``."""
+        trigger = self.trigger
+        if trigger.span == "sentence" or trigger.cut == "draft":
+            return 0
+        if trigger.cut == "word":
+            return word
+        starts, stops = draft.offsets.T  # (n,), (n,)
+        return int(starts[stops > sentence[0]][0])  # with the space before the sentence
 
     def _judge_seen(self, draft: Draft, resumed: bool) -> Verdict:
         """The trigger's verdict on what it looks at of a draft: its first sentence, or all of
@@ -460,12 +472,10 @@ class Loop(BaseLoop):
             place |= {"token": token, "cut": span[1], "hit_spans": (last,), "note": STANDS_IN}
         if answer is None:
             answer = self.text + find_lead(self.tokenizer, written) + written.text[: place["cut"]]
-        step = next(
-            (step for step in reversed(self.trace.steps) if step.continuation is written), None
-        )
-        prompt = (
-            (self.step or self.trace.steps[-1]).prompt if step is None else step.passages_prompt
-        )
+        prompt = (self.step or self.trace.steps[-1]).prompt
+        for step in self.trace.steps:
+            if step.continuation is written:
+                prompt = step.passages_prompt
         assert prompt is not None
         return Gap(
             self.question,
@@ -495,40 +505,52 @@ class Loop(BaseLoop):
         if step.decision is None:
             step.decision = Decision(False, _explain_unjudged(self.trace.steps))
         end = len(written.text) if end is None else end
-        ended = not (
-            step.decision.retrieve and step.continuation is None if goes_on is None else goes_on
-        )
-        # the space goes with the word after it
-        space = find_lead(self.tokenizer, written) if end else ""
+        if goes_on is None:
+            goes_on = step.decision.retrieve and step.continuation is None
         more = bool(written.text[end:].strip())
-        if ended:
-            over = more or written.closed or written.stopped == "answer"
-            before = self.before + space
-            close = find_answer_end(before + written.text[:end], self.template.shape, ended=over)
-            if close is not None:
-                end = min(end, max(close - len(before), 0))
-                self.trace.ended = "answered"
+        close = None if goes_on else self._find_close(written, end, more)
+        if close is not None:
+            end = close
+        self._record_kept(step, written, end)
+        if close is not None:
+            self.trace.ended = "answered"
+        elif not (goes_on or self.ended):
+            self.trace.ended = self._say_end(written, end, more)
+
+    def _find_close(self, written: Draft, end: int, more: bool) -> int | None:
+        """The character before ``end`` at which the final answer ends; None where none does.
+        ``more`` says whether anything was written after ``end``.
+        """
+        # the space goes with the word after it
+        before = self.before + (find_lead(self.tokenizer, written) if end else "")
+        over = more or written.closed or written.stopped == "answer"
+        close = find_answer_end(before + written.text[:end], self.template.shape, ended=over)
+        return None if close is None else min(end, max(close - len(before), 0))
+
+    def _record_kept(self, step: Step, written: Draft, end: int) -> None:
+        """Add the first ``end`` characters of what was written to the answer, and end the step."""
         old = self.text
         self.answer.add(written, end)
-        new = self.text
-        step.kept, step.answer = new[len(old) :], new
+        step.answer = self.text
+        step.kept = step.answer[len(old) :]
         if step.continuation is None:
-            step.discarded = (step.draft.text if step.draft is not None else written.text)[end:]
+            first = written if step.draft is None else step.draft
+            step.discarded = first.text[end:]
             if step.discarded and step.decision is not None:
                 step.decision.cut = end
         else:
             step.continuation_kept = end
-            step.discarded = step.draft.text if step.draft is not None else ""
-        self.trace.text, self.step = new, None
+            step.discarded = "" if step.draft is None else step.draft.text
+        self.trace.text, self.step = step.answer, None
         self.kept_tokens += int((written.offsets[:, 0] < end).sum())
-        if not ended or self.ended:
-            return
+
+    def _say_end(self, written: Draft, end: int, more: bool) -> str:
+        """How the episode ends with what was kept; "running" where it goes on."""
         if written.closed and not more:
-            self.trace.ended = "answered" if new.strip() else "stalled"
-        elif self.left <= 0 or (written.stopped == "length" and not more and not self.writes_on):
-            self.trace.ended = "length"
-        elif not end:
-            self.trace.ended = "stalled"
+            return "answered" if self.text.strip() else "stalled"
+        if self.left <= 0 or (written.stopped == "length" and not more and not self.writes_on):
+            return "length"
+        return "running" if end else "stalled"
 
 
 def _explain_unjudged(steps: Sequence[Step]) -> str:
@@ -542,27 +564,26 @@ def _explain_unjudged(steps: Sequence[Step]) -> str:
 def _explain_silence(verdict: Verdict, resumed: bool) -> str:
     """Why nothing fires."""
     if not verdict.draft.text.strip():
-        return (
-            "the model ended before it wrote"
-            f" anything{' more' * bool(verdict.draft.answer_so_far.strip())}"
-        )
+        more = " more" if verdict.draft.answer_so_far.strip() else ""
+        return f"the model ended before it wrote anything{more}"
     trigger, words, theta = verdict.trigger, verdict.words, float(verdict.trigger.theta or 0.0)
     if resumed and trigger.cut == "draft":
         return "the draft was written again after a retrieval, and is kept"
     reason = trigger.describe_silence(verdict.peak)
-    # (w,)
-    spared = np.where(verdict.judged | (resumed & (words.sentence > 0)), -np.inf, verdict.score)
-    if spared.max(initial=-np.inf) > (-np.inf if resumed else theta):
-        highest, word = (
-            write_compared(float(spared.max()), theta)[0],
-            words.text[int(spared.argmax())],
+    judged = verdict.judged | (resumed & (words.sentence > 0))  # (w,)
+    spared = np.where(judged, -np.inf, verdict.score)  # (w,)
+    highest = float(spared.max(initial=-np.inf))
+    above = highest > (-np.inf if resumed else theta)
+    if not above:
+        return reason
+    place = int(spared.argmax())
+    score, word = write_compared(highest, theta)[0], words.text[place]
+    if resumed:
+        return (
+            f"{reason}; the sentence being resumed is not judged (the highest: {score}, {word!r})"
         )
-        resuming = f"the sentence being resumed is not judged (the highest: {highest}, {word!r})"
-        if resumed:
-            return f"{reason}; {resuming}"
-        why = verdict.explain_spared(int(spared.argmax()))
-        reason += f"; {word!r} scores {highest}, but may not fire: {why}"
-    return reason
+    why = verdict.explain_spared(place)
+    return f"{reason}; {word!r} scores {score}, but may not fire: {why}"
 
 
 # -- the answer so far -----------------------------------------------------------------------------
@@ -640,7 +661,7 @@ class AnswerText:
         if text:
             self._parts.append(_Part(text, author))
 
-    def written(self, stop: int) -> list[tuple[int, int, tuple[int, ...]]]:
+    def list_model_parts(self, stop: int) -> list[tuple[int, int, tuple[int, ...]]]:
         """The parts with ids before the character ``stop``: half-open characters, and the ids."""
         parts, place = [], 0
         for part in self._parts:
