@@ -58,11 +58,13 @@ def run(preset: str | None, **options: Any) -> None:
     """
     shared.check_parts(options)
     wanted: dict[Benchmark, Sequence[Method]] = {}
+    several = False
     for asked in open_benchmarks(options):
-        wanted[asked] = choose_methods(asked, preset, options)
+        methods = choose_methods(asked, preset, options)
+        wanted[asked] = methods
+        several |= len(methods) > 1
     root = make_folder(options["output"])
-    most = max(map(len, wanted.values()), default=0)
-    with shared.open_lab(options, cache=most > 1) as lab:
+    with shared.open_lab(options, cache=several) as lab:
         run_all(lab, wanted, root, batch_size=options["batch_size"])
 
 

@@ -138,18 +138,18 @@ def _find_separator(text: str, usual: str, known: Collection[str]) -> tuple[str,
     names in the first, else what cuts all rows alike; the usual one where several do as well.
     """
     rows_by = {sign: _first_rows(text, sign) for sign in (usual, *_NAMED.values())}
-    most, best, even = 0, usual, []
+    most, best, even = 0, "", []
     for sign, rows in rows_by.items():
         first = rows[0] if rows else []
-        names = len({*first} & {*known})
+        names = len({*first}.intersection(known))
         if names > most:
             most, best = names, sign
-        widths = {*map(len, rows)}
-        if len(first) > 1 and len(widths) == 1:
+        lengths = set(map(len, rows))
+        if len(first) > 1 and len(lengths) == 1:
             even.append(sign)
     if not most:
-        likely = ("\t", usual, ";", "|")
-        best = next((sign for sign in likely if sign in even), usual)
+        signs = [sign for sign in ("\t", usual, ";", "|") if sign in even]
+        best = signs[0] if signs else usual
     return best, rows_by[best]
 
 

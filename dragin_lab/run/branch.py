@@ -199,12 +199,15 @@ def _find_text(trace: Trace, step: int | None, source: str) -> tuple[Draft | Non
         return trace.extraction, trace.extraction_prompt
     if step is None or step >= len(trace.steps):
         return None, None
-    of_step = trace.steps[step]
-    return (
-        (of_step.draft, of_step.prompt)
-        if source == "draft"
-        else (of_step.continuation, of_step.passages_prompt)
-    )
+    written_in = trace.steps[step]
+    if source == "draft":
+        return written_in.draft, written_in.prompt
+    return written_in.continuation, written_in.passages_prompt
+
+
+def _list_searched(trace: Trace) -> str:
+    """The numbers of the steps that searched, for a message."""
+    return ", ".join(str(i) for i, step in enumerate(trace.steps, 1) if step.query) or "none"
 
 
 def _read_change(
@@ -241,8 +244,7 @@ def _read_change(
         )
     asked_step, parent = trace.steps[number], trace.fingerprint
     if asked_step.query is None:
-        searching = [str(one.index + 1) for one in trace.steps if one.query is not None]
-        there = ", ".join(searching) or "none"
+        there = _list_searched(trace)
         raise SettingError(
             f"step={step}: nothing was searched for there; steps with a query: {there}"
         )
@@ -277,13 +279,13 @@ def _change_token(
         raise SettingError(
             f"{whose} does not exist: nothing was written there; choose another step or source"
         )
-    at = position("token", token, len(written), whose)
-    put_in = _read_tokens(tokenizer, written, at, to)
-    before, after = (
-        tokenizer.decode(ids, special=True) for ids in (written.ids[at : at + 1].tolist(), put_in)
-    )
-    parting = Parting(trace.fingerprint, "token", number, before, after, source, at)
-    return Change(parting, (*written.ids[:at].tolist(), *put_in))
+    place = position("token", token, len(written), whose)
+    put_in = _read_tokens(tokenizer, written, place, to)
+    ids = written.ids.tolist()
+    before = tokenizer.decode([ids[place]], special=True)
+    after = tokenizer.decode(put_in, special=True)
+    parting = Parting(trace.fingerprint, "token", number, before, after, source, place)
+    return Change(parting, (*ids[:place], *put_in))
 
 
 def _read_tokens(tokenizer: Any, written: Draft, token: int, to: int | str) -> tuple[int, ...]:
@@ -350,8 +352,7 @@ def _change_decision(
             f"retrieve={retrieve}: no trigger judged a draft in step {number + 1}; {remedy}"
         )
     if not retrieve and not step.decision.retrieve:
-        retrieved = [str(one.index + 1) for one in trace.steps if one.query is not None]
-        there = ", ".join(retrieved) or "none"
+        there = _list_searched(trace)
         raise SettingError(
             f"retrieve=False: step {number + 1} did not retrieve, so nothing would change; steps"
             f" that retrieved: {there}"
@@ -360,23 +361,20 @@ def _change_decision(
         raise SettingError(
             f"token={token}: says where to retrieve; leave it out with retrieve=False"
         )
-    at = (
-        None
-        if token is None
-        else position("token", token, len(step.draft), f"the draft of step {number + 1}")
-    )
-    spans = step.words.spans  # (w, 2)
-    if retrieve and not (
-        len(spans) if at is None else ((spans[:, 0] <= at) & (at < spans[:, 1])).any()
-    ):
-        place = f"step {number + 1} has no judged word" + (
-            "" if at is None else f" at token {token}"
-        )
+    place, where = None, f"step {number + 1}"
+    words = step.words.spans  # (w, 2)
+    lacks = f"{where} has no judged word"
+    if token is not None:
+        place = position("token", token, len(step.draft), f"the draft of {where}")
+        words = words[(words[:, 0] <= place) & (place < words[:, 1])]
+        lacks += f" at token {token}"
+    if retrieve and not len(words):
         raise SettingError(
-            f"retrieve=True: the draft of {place}, so nothing says what to search for"
+            f"retrieve=True: the draft of {lacks}, so nothing says what to search for"
         )
-    before, after = (_RETRIEVE if yes else _GO_ON for yes in (step.decision.retrieve, retrieve))
-    change = Change(Parting(trace.fingerprint, "decision", number, before, after, "draft", at))
+    before = _RETRIEVE if step.decision.retrieve else _GO_ON
+    after = _RETRIEVE if retrieve else _GO_ON
+    change = Change(Parting(trace.fingerprint, "decision", number, before, after, "draft", place))
     if not retrieve and step.decision.retrieve and method.trigger.span == "word":
         return replace(change, ids=tuple(step.draft.ids.tolist()), sentence=step.decision.sentence)
     return change
@@ -404,12 +402,9 @@ class _Overruled(Trigger):
         verdict = super().judge(draft, resumed=resumed, until=until)
         written = bool(draft.stopped)  # what is still being written is not the parent's
         if not self.branching.parted:
-            recorded = self.branching.parent.steps[self.branching.step].words.hit
-            hit = (
-                recorded
-                if written and len(recorded) == len(verdict.hit)
-                else np.zeros_like(verdict.hit)
-            )
+            hit = self.branching.parent.steps[self.branching.step].words.hit
+            if not written or len(hit) != len(verdict.hit):
+                hit = np.zeros_like(verdict.hit)
         elif self._flipped is not None and self._flipped.parting.after == _RETRIEVE and written:
             hit = self._find_hit(verdict, self._flipped.parting.token)
         else:

@@ -25,8 +25,10 @@ from dragin_lab.study.attribution import passage_at
 from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.frames import list_differing
 from dragin_lab.trace.records import Attributed, AttributedText
-from dragin_lab.trace.trace import Prompt, Step, Trace
+from dragin_lab.trace.trace import Passage, Prompt, Step, Trace
 
+Place = tuple[int, int]  # step and rank, both from 0
+Span = tuple[int, int]  # half-open characters
 MOST = 5  # different passages of which all subsets are scored
 APART = 0.05  # by how much a probability may differ from the recorded one of the same model
 
@@ -84,39 +86,41 @@ def list_texts(trace: Trace) -> Iterator[KeptText]:
         yield KeptText(None, "extraction", last, trace.extraction_prompt, len(last))
 
 
-def find_in_view(
-    prompt: Prompt, steps: Sequence[Step]
-) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+def find_in_view(prompt: Prompt, steps: Sequence[Step]) -> list[tuple[Place, Span]]:
     """The passages of some steps that stand in a prompt, in its order: (step, rank), and
     half-open characters.
     """
-    foreign = [
-        span for name, span in prompt.spans.items() if name in ("exemplars", "question", "answer")
-    ]
-    taken: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    taken: dict[Place, Span] = {}
     for step in reversed(steps):  # the same passage of an earlier retrieval is no longer that one's
         for rank, passage in enumerate(step.passages):
-            numbered = (
-                f"[{rank + 1}] {passage.text}",
-                f"Doc {rank + 1}(Title: {passage.title}) {passage.text}",
-            )
-            used = [span for _, span in taken]
-            bare = (
-                []
-                if "passages" in prompt.spans or not passage.text.strip()
-                else [(passage.text, used + foreign)]
-            )
-            for piece, closed in [*((piece, used) for piece in numbered), *bare]:
-                if (start := _find_free(prompt.text, piece, closed)) >= 0:
-                    stop = start + len(piece)
-                    taken.append(
-                        ((step.index, rank), (start, stop + (prompt.text[stop : stop + 1] == "\n")))
-                    )
-                    break
-    return sorted(taken, key=lambda placed: placed[1])
+            span = _find_passage(prompt, rank + 1, passage, list(taken.values()))
+            if span is not None:
+                taken[step.index, rank] = span
+    return sorted(taken.items(), key=lambda placed: placed[1])
 
 
-def _find_free(text: str, piece: str, closed: Sequence[tuple[int, int]]) -> int:
+def _find_passage(prompt: Prompt, number: int, passage: Passage, taken: list[Span]) -> Span | None:
+    """Where a passage stands, with its number or, in a layout of one's own, bare: half-open
+    characters, the line's end with them; None where it stands nowhere else than in ``taken``.
+    """
+    pieces = [
+        f"[{number}] {passage.text}",
+        f"Doc {number}(Title: {passage.title}) {passage.text}",
+    ]
+    closed = [taken, taken]
+    if "passages" not in prompt.spans and passage.text.strip():
+        parts = [prompt.spans.get(name) for name in ("exemplars", "question", "answer")]
+        pieces.append(passage.text)
+        closed.append(taken + [part for part in parts if part is not None])
+    for piece, spans in zip(pieces, closed, strict=True):
+        start = _find_free(prompt.text, piece, spans)
+        if start >= 0:
+            stop = start + len(piece)
+            return start, stop + prompt.text.startswith("\n", stop)
+    return None
+
+
+def _find_free(text: str, piece: str, closed: Sequence[Span]) -> int:
     """The last place of a piece that lies in none of some spans; -1 for none."""
     start = text.rfind(piece)
     while start >= 0 and any(a < start + len(piece) and start < b for a, b in closed):
@@ -124,7 +128,7 @@ def _find_free(text: str, piece: str, closed: Sequence[tuple[int, int]]) -> int:
     return start
 
 
-def leave_out(prompt: Prompt, left_out: Iterable[tuple[int, int]]) -> Prompt:
+def leave_out(prompt: Prompt, left_out: Iterable[Span]) -> Prompt:
     """A prompt without some spans of its text, which do not overlap."""
     out = sorted(left_out)
     pieces, place = [], 0
@@ -233,7 +237,7 @@ def group_equal_texts(texts: Sequence[str]) -> np.ndarray:
     return np.array([different.index(text) for text in texts])
 
 
-def prompt_with(prompt: Prompt, spans: Sequence[tuple[int, int]], kept: np.ndarray) -> Prompt:
+def prompt_with(prompt: Prompt, spans: Sequence[Span], kept: np.ndarray) -> Prompt:
     """A prompt with only those of its spans that are ``kept`` (len(spans),) bool."""
     return leave_out(prompt, [span for span, stays in zip(spans, kept, strict=True) if not stays])
 
