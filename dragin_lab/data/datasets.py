@@ -99,7 +99,7 @@ def load_questions(
     elif (kind := _almanac_kind(source)) is not None:
         questions = almanac.questions(kind, split or "test")[:limit]
     else:
-        questions = check_ids(islice(read_benchmark(find_file(source, split)), limit))
+        questions = check_ids(islice(read_benchmark(find_benchmark(source, split)), limit))
     if sample is None:
         return questions
     # The questions whose ids hash lowest under the seed, which depends on no generator's version,
@@ -113,7 +113,7 @@ def name_benchmark(source: str | Path, split: str | None = None) -> str:
     """Which benchmark a source is, judged by its first record; ``PLAIN`` for your own questions."""
     if is_own(source):
         return PLAIN
-    return _almanac_kind(source) or str(kind_of(first_fields(find_file(source, split))))
+    return _almanac_kind(source) or str(kind_of(first_fields(find_benchmark(source, split))))
 
 
 def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
@@ -123,7 +123,7 @@ def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
     Raises ``DataError`` where the file is missing or cannot be read; questions without such titles
     are left out.
     """
-    return {id: titles for (id, _), titles in _read_titles(find_file(source)).items()}
+    return {id: titles for (id, _), titles in _read_titles(find_benchmark(source)).items()}
 
 
 @cache
@@ -242,7 +242,7 @@ def data_folder() -> Path:
     return Path(os.environ.get("DRAGIN_LAB_DATA") or "data").expanduser()
 
 
-def find_file(source: str | Path, split: str | None = None) -> Path:
+def find_benchmark(source: str | Path, split: str | None = None) -> Path:
     """The file that ``load_questions`` reads; ``DataError`` where there is none. Almanac's
     questions are in none.
     """

@@ -392,7 +392,7 @@ def _name_source(source: str, split: str | None) -> tuple[str, str | None]:
     if is_own(source):
         path = Path(source.removeprefix(HUB).partition("#")[0])
     else:
-        path = datasets.find_file(source, split)
+        path = datasets.find_benchmark(source, split)
     named = [word for word in re.split(r"[^a-z]+", path.stem.lower()) if word in _SPLITS]
     part = named[0] if named else None
     if source in datasets.BENCHMARKS:

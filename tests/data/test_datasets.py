@@ -543,7 +543,7 @@ COUNTS = {
 def real(request: pytest.FixtureRequest) -> str:
     """A benchmark whose real file is there."""
     try:
-        datasets.find_file(request.param)
+        datasets.find_benchmark(request.param)
     except DataError as error:
         pytest.skip(str(error))
     return request.param
@@ -554,7 +554,7 @@ every = pytest.mark.parametrize("real", BENCHMARKS, indirect=True)
 
 @every
 def test_the_real_files(real: str) -> None:
-    path = datasets.find_file(real)
+    path = datasets.find_benchmark(real)
     records = json.loads(path.read_text(encoding="utf-8"))
     asked = [q for record in records for q in record["questions"]] if real == "iirc" else records
     questions = load_questions(real)
