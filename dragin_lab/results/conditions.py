@@ -70,15 +70,16 @@ def list_differences(records: Mapping[At, RunRecord]) -> list[str]:
 
 def _group_alike(parts: Mapping[str, tuple[str, str] | None]) -> list[str]:
     """Which methods have one part, and how it is called; a part is a name and what it is."""
-    methods: dict[tuple[str, str], list[str]] = {}
+    alike: dict[str, tuple[str, list[str]]] = {}
     for method, part in parts.items():
         if part is not None:
-            methods.setdefault(part, []).append(method)
+            name, identity = part
+            alike.setdefault(identity, (name, []))[1].append(method)
     groups: list[str] = []
     called: set[str] = set()
-    for (name, _), names in methods.items():
+    for name, methods in alike.values():
         another = " (another)" if name in called else ""
-        groups.append(f"{list_first(names)}: {name}{another}")
+        groups.append(f"{list_first(methods)}: {name}{another}")
         called.add(name)
     return groups
 

@@ -259,11 +259,12 @@ def test_sets_of_exemplars_are_named(tmp_path: Path) -> None:
 
     write("dragin")
     write("flare", exemplars=[{"question": "Who?"}, {}])
+    write("sr-rag", chosen="the same under a name")
     write("wo-rag", exemplars=[{}], chosen="the package's own set for mine")
     write("self-ask", exemplars=[], form="follow-up")
     assert (
-        "exemplars differ: dragin: 2 of your own; flare: 2 of your own (another); self-ask: none"
-        " (form follow-up); wo-rag: the package's own set for mine"
+        "exemplars differ: dragin, sr-rag: 2 of your own; flare: 2 of your own (another); self-ask:"
+        " none (form follow-up); wo-rag: the package's own set for mine"
     ) in dl.Runs.load(tmp_path).table().about
 
 
