@@ -27,7 +27,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
-from types import CodeType, MappingProxyType
+from types import CodeType, MappingProxyType, SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -57,6 +57,8 @@ _LARGEST = 20_000  # characters of a description within another
 _PROCESS = uuid4().hex
 #: What makes an object: it may write what it likes.
 _MAKING = ("__init__", "__new__", "__post_init__", "__setstate__")
+#: Methods that the package and its libraries call.
+_CALLED = ("search", "search_many", "similarity_search", "invoke", "retrieve", "run", "pipe")
 
 
 def describe(value: Any) -> Node:
@@ -148,6 +150,8 @@ class _Look:
         #: What is written while it runs: the id of an object or a scope, and which part of it
         #: (None: all).
         self.written: set[tuple[int, Any]] = set()
+        self.instances: dict[type, Any] = {}  # what stands for all objects of a class there
+        self.used = {*_CALLED}  # names of attributes in what runs
 
     def read(self, value: Any) -> Node:
         """What a value holds."""
@@ -175,6 +179,8 @@ class _Look:
             return f"{kind.__name__}, left out"
         if inspect.isfunction(value):
             return self._read_function(value)
+        if inspect.ismethod(value):
+            self.used.add(value.__name__)
         if isinstance(value, CodeType):
             return self.read([value.co_code, value.co_consts, value.co_names, value.co_varnames])
         if isinstance(value, type):
@@ -219,6 +225,8 @@ class _Look:
         source = read_source(function.__code__)
         outside = _find_outside(function, source.names if own else set())
         self._find_written(source, outside)
+        if self._runs(function):
+            self.used |= source.attributes
         # of compiled code, another version of Python gives another description
         known_by = source.text or self.read(function.__code__)
         node: dict[str, Any] = {"(source)": known_by if own else name}
@@ -243,6 +251,12 @@ class _Look:
                 step = steps[0] if steps else KEY
                 self.written.add(_choose_part(one, step))
 
+    def _runs(self, function: Any) -> bool:
+        """Whether a run calls it: a function, or a method that is named in what runs."""
+        name, place = function.__name__, function.__qualname__.rpartition("<locals>.")[2]
+        called = "." not in place or name.startswith("__") or name in self.used
+        return called and name not in _MAKING
+
     def _read_class(self, value: type) -> Node:
         """Of a class the members that its user wrote, with those of its bases; of an installed
         one its name.
@@ -252,11 +266,14 @@ class _Look:
             return names[0]
         nodes: dict[str, Any] = {"(is)": value.__name__, "(bases)": repr(names[1:])}
         for base in filter(_is_own, value.__mro__):
+            objects = self.instances.setdefault(base, SimpleNamespace())
             members = _list_members(base)
-            for name, member in members.items():
-                if name not in _MAKING and inspect.isfunction(member):
-                    itself = {"self": (0, base), "cls": (0, base)}
-                    self._find_written(read_source(member.__code__), itself)
+            for member in members.values():
+                if inspect.isfunction(member) and self._runs(member):
+                    source = read_source(member.__code__)
+                    self._find_written(source, {"self": (0, objects), "cls": (0, base)})
+                    shared = [path for path in source.writes if path[-1] != NAME]
+                    self._find_written(source._replace(writes=shared), {"self": (0, base)})
             for name, node in self._read_named(members, base).items():
                 nodes[f"{base.__name__}.{name}" if name in nodes else name] = node
         return nodes
@@ -294,7 +311,7 @@ class _Look:
         for name in [*named]:
             if isinstance(inspect.getattr_static(kind, str(name), None), functools.cached_property):
                 del named[name]
-        return self._read_named(named, value, *kind.__mro__)
+        return self._read_named(named, value, *map(self.instances.get, kind.__mro__))
 
     def _read_spacy(self, value: Any) -> Node:
         """What is of spaCy by its bytes, a pipeline by its parts; also by the words that it was

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 #: The name at which attributes and keys begin, and these.
 Path = tuple[Any, ...]
 
-#: Stand for a key that is no constant, and after a name that is set itself.
+#: Stand for a key that is no constant, and after a name or an attribute that is set itself.
 KEY, NAME = "(items)", "(name)"
 #: Methods of containers that change what they hold.
 _CHANGES = re.compile(
@@ -29,26 +29,32 @@ class Source(NamedTuple):
 
     text: str  # without comments, docstrings, decorators and layout
     names: set[str]  # that it may read outside
+    attributes: set[str]  # that it names
     writes: list[Path]  # a name alone: changed where that is a container or an iterator
 
 
-@functools.lru_cache(maxsize=4096)
 def read_source(code: CodeType) -> Source:
     """The source of a function; without text where there is compiled code alone, as of what was
     executed from a text.
     """
+    return _read_source(code, code.co_filename)  # which equal codes need not share
+
+
+@functools.lru_cache(maxsize=4096)
+def _read_source(code: CodeType, _file: str) -> Source:
     try:
         tree: Any = ast.parse(textwrap.dedent(inspect.getsource(code)))
         if code.co_name == "<lambda>":
             [tree] = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
     except (OSError, TypeError, SyntaxError, ValueError):  # two in a line; a part of a statement
         tree = ast.Module([], [])
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.decorator_list = []  # they are what stands under the function's name
             if ast.get_docstring(node) is not None:
                 node.body = node.body[1:] or [ast.Pass()]
-    return Source(ast.unparse(tree), _read_names(code), _find_writes(tree))
+    return Source(ast.unparse(tree), _read_names(code), attributes, _find_writes(tree))
 
 
 def _read_names(code: CodeType) -> set[str]:
@@ -69,8 +75,9 @@ def _find_writes(tree: ast.AST) -> list[Path]:
         if isinstance(node, ast.Global | ast.Nonlocal):
             writes += [(name, NAME) for name in node.names]
         elif isinstance(node, ast.Attribute | ast.Subscript):
+            itself = (NAME,) if isinstance(node, ast.Attribute) else ()
             if not isinstance(node.ctx, ast.Load):
-                writes.append(_find_path(node, aliases))
+                writes.append(_find_path(node, aliases) + itself)
         elif isinstance(node, ast.Call):
             called = node.func
             if isinstance(called, ast.Attribute) and _CHANGES.fullmatch(called.attr):

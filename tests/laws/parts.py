@@ -136,7 +136,7 @@ NOT_KNOWN += ("a random generator", "a generator of numpy", "a generator of torc
 NOT_KNOWN += ("drawn numbers",)
 
 #: Kinds of parts, after ### each. ``%op%`` is what may change in the source; ``use`` is what a run
-#: does with a part, where that is not a call. Those from "a counter" on write something themselves.
+#: does with a part, where that is not a call. Those from "a limit of a class" on write something.
 _KINDS = """
 ### a global
 def part(x): return x %op% 1, VALUE
@@ -269,6 +269,32 @@ class Index:
     def __init__(self, value): self.value = value
     def search(self, query, k): return [query %op% repr(self.value)]
 NODE = lambda: dl.Lab(retriever=Index(VALUE)).retriever.described
+### a fitted object
+class Holder:
+    def fit(self, value):
+        self.value = value
+        return self._keep([value])
+    def _keep(self, kept):
+        self.kept = kept
+        return self
+    def score(self, x): return x %op% 1, self.value
+held = Holder().fit(VALUE)
+def part(x): return held.score(x)
+### a limit of a class
+class Holder:
+    limit = VALUE
+    def __call__(self, x):
+        self.limit = x %op% 1
+        return self.limit
+part = Holder()
+### a counter of a class
+class Holder:
+    calls, memo = 0, {}
+    def __call__(self, x):
+        Holder.calls += 1
+        self.memo[x] = x %op% 1
+        return self.memo[x], VALUE
+part = Holder()
 ### a counter
 CALLS = 0
 def part(x):
