@@ -19,6 +19,7 @@ LOCK = ".lock"  # in a folder that one process at a time may write to
 #: Bytes of a run's file: those of about a million predictions.
 LARGEST = 2**30
 
+_ELSEWHERE = "set XDG_CACHE_HOME to a folder that you may write to"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a drive of Windows has one letter
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or save it on another disk"),
@@ -91,16 +92,28 @@ def user_cache() -> Path:
     """The folder of what is made or fetched once for a user: below ``XDG_CACHE_HOME``, by default
     ``~/.cache``.
 
-    Raises ``SettingError`` where neither is known, as in a container that runs as a number.
+    Raises ``SettingError`` where neither is known, as in a container that runs as a number, and
+    where nobody may look into it.
     """
-    if own := os.environ.get("XDG_CACHE_HOME"):
-        return Path(own) / "dragin_lab"
+    folder = _all_caches() / "dragin_lab"
     try:
-        return Path.home() / ".cache" / "dragin_lab"
+        os.stat(f"{folder}/.")
+    except (PermissionError, NotADirectoryError) as error:
+        raise SettingError(f"{folder}: cannot be opened ({error.strerror}); {_ELSEWHERE}") from None
+    except OSError:
+        pass  # it is made where something is kept in it
+    return folder
+
+
+def _all_caches() -> Path:
+    """The folder of this user's caches, those of other libraries among them."""
+    if own := os.environ.get("XDG_CACHE_HOME"):
+        return Path(own)
+    try:
+        return Path.home() / ".cache"
     except RuntimeError:
         raise SettingError(
-            "this user has no home folder, so nothing can be kept for it; set XDG_CACHE_HOME to a"
-            " folder that it may write to"
+            f"this user has no home folder, so nothing can be kept for it; {_ELSEWHERE}"
         ) from None
 
 
@@ -172,17 +185,31 @@ def not_saved(path: str | Path, error: OSError) -> str:
     """One line on a file that could not be written: which, why, what to do, and what became of
     the old one.
     """
-    inside = _is_in_cache(path)
-    todo = "set XDG_CACHE_HOME to a folder that you may write to" if inside else remedy(error)
+    todo = _ELSEWHERE if _is_in_cache(path) else remedy(error)
     kept = "; the file that was there is unchanged" if os.path.isfile(path) else ""
     return f"{path}: not saved: {error.strerror or error}; {todo}{kept}"
 
 
+def cache_remedy(error: BaseException | None) -> str:
+    """What to do where an error, or what caused it, is of a file in this user's caches, ours or
+    another library's; "" for any other.
+    """
+    while error is not None:
+        path = error.filename if isinstance(error, OSError) else None
+        if isinstance(path, str) and _is_in_cache(path):
+            return _ELSEWHERE
+        error = error.__cause__ or error.__context__
+    return ""
+
+
 def _is_in_cache(path: str | Path) -> bool:
+    """Whether a file is in the folder of caches, or one above it that is not there."""
     try:
-        return Path(path).is_relative_to(user_cache())
+        folder = _all_caches()
     except SettingError:  # there is none
         return False
+    above = folder.is_relative_to(path) and not os.path.isdir(path)
+    return above or Path(path).is_relative_to(folder)
 
 
 def remedy(error: OSError) -> str:

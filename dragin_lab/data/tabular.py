@@ -27,7 +27,7 @@ from dragin_lab.checks import shown
 from dragin_lab.data.json_files import read_objects
 from dragin_lab.data.tables import OPTIONS, SOUND, read_table
 from dragin_lab.errors import DataError, DraginLabError, MissingPackageError
-from dragin_lab.files import as_path
+from dragin_lab.files import as_path, cache_remedy
 from dragin_lab.trace.trace import Passage, Question
 
 T = TypeVar("T")
@@ -269,8 +269,9 @@ def _naming(name: str) -> Iterator[Any]:
     try:
         yield datasets
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise DataError(f"{name}: cannot be loaded by datasets ({why})") from None
+        why, todo = " ".join(str(error).split())[:200], cache_remedy(error)
+        then = f"; {todo}" if todo else ""
+        raise DataError(f"{name}: cannot be loaded by datasets ({why}){then}") from None
 
 
 def _only_split(name: str, data_set: Any) -> Any:

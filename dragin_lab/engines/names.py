@@ -101,7 +101,8 @@ def refuse_unreachable(name: str) -> None:
     """Raise ``ModelError`` for a Hub id that is not here while the Hub is not asked, or would be
     for long in vain.
     """
-    cached = Path(constants.HF_HUB_CACHE, f"models--{name.replace('/', '--')}").is_dir()
+    folder = os.path.join(constants.HF_HUB_CACHE, f"models--{name.replace('/', '--')}")
+    cached = os.path.isdir(folder)  # unlike Path's, it takes what nobody may look into as absent
     # else it can be no id
     if constants.HF_HUB_OFFLINE and not cached and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
         raise ModelError(

@@ -44,7 +44,7 @@ from dragin_lab.engines.identity import hash_weights, is_bitsandbytes
 from dragin_lab.engines.names import find_source, refuse_adapter, refuse_unreachable
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import DraginLabError, MissingPackageError, ModelError
-from dragin_lab.files import user_cache
+from dragin_lab.files import cache_remedy, user_cache
 from dragin_lab.text import printable
 
 #: What transformers raises for unsuitable files.
@@ -200,6 +200,8 @@ def loading_errors(name: str, kind: str, given: Mapping[str, Any] = EMPTY) -> It
 
 
 def _find_remedy(name: str, error: Exception, given: Mapping[str, Any]) -> str:
+    if todo := cache_remedy(error):
+        return todo
     if "trust_remote_code" in str(error) and not given.get("trust_remote_code"):
         return f"{name} brings code of its own: read it, and give trust_remote_code=True to run it"
     whole = "give the whole folder of a saved one, or its Hugging Face id"

@@ -26,7 +26,7 @@ from tqdm.auto import tqdm
 
 from dragin_lab.checks import EMBEDDED, check_text, count, shown
 from dragin_lab.errors import DataError, MissingPackageError, ModelError
-from dragin_lab.files import not_saved, user_cache, write_whole
+from dragin_lab.files import cache_remedy, not_saved, user_cache, write_whole
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.text import compose, printable
 from dragin_lab.trace.trace import Passage
@@ -310,4 +310,6 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
             name, opened, weights_sha256=digest, pooling="weighted mean", brackets=brackets
         )
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
-        raise ModelError(f"{name} cannot be loaded as an encoder: {str(error)[:300]}") from error
+        todo = cache_remedy(error)
+        why = str(error)[:300] + (f"; {todo}" if todo else "")
+        raise ModelError(f"{name} cannot be loaded as an encoder: {why}") from error

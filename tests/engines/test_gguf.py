@@ -212,7 +212,8 @@ def test_an_architecture_that_is_not_converted(source: LanguageModel, tmp_path: 
 
 
 def test_a_cache_that_cannot_be_written_says_where_and_what_to_do(file: Path, cache: Path) -> None:
-    cache.parent.parent.write_text("a file in the way")
+    cache.parent.mkdir(parents=True)
+    cache.write_text("a file in the way")
     refused(
         file,
         "tiny.gguf: its conversion cannot be saved in .*; make room there, or set XDG_CACHE_HOME",
