@@ -43,7 +43,10 @@ FIELDS = {
 BARE = {1: ("question",), 2: ("question", "answer")}  # Natural Questions open, as DPR has it
 #: A column that may hold other ways to write an answer.
 _ALIASES = re.compile(
-    "alias|synonym|alternati|also_?known|variants?$|accept|other_?answers", re.IGNORECASE
+    r"(?!.*question).*(alias|synonym|altern|also.?known|\baka\b|variants?$|accept|spelling"
+    r"|surface.?form|(?<![a-z])(alt|other|additional|extra|valid|correct|equivalent|possible)"
+    r".?(answer|name|label|gold|response|text|form))",
+    re.IGNORECASE,
 )
 #: What says that a question has no answer, and the value that says so: MuSiQue-Full's, SQuAD 2's.
 FLAGS = {"answerable": False, "is_impossible": True}
@@ -85,7 +88,7 @@ def read_questions(
     if "answer" in chosen:
         chosen["answer"] = tabular.name_column(rows[0], chosen["answer"])
     golds = _find_golds(rows, chosen)
-    _name_unread(rows[0], golds, chosen)
+    _name_unread(rows, golds, chosen)
     questions = check_ids((placed.place, _read_question(placed, chosen, golds)) for placed in rows)
     marked: list[Placed] = []
     unscored: list[Placed] = []
@@ -127,16 +130,22 @@ def _find_golds(rows: Sequence[Placed], fields: Mapping[str, str]) -> Sequence[s
     return named or others
 
 
-def _name_unread(first: Placed, golds: Sequence[str], fields: Mapping[str, str]) -> None:
+def _name_unread(rows: Sequence[Placed], golds: Sequence[str], fields: Mapping[str, str]) -> None:
     """Warn of columns that look like other ways to write the golds, and are not read."""
     if "aliases" in fields:
         return
-    read = {*golds, *FIELDS["aliases"], *fields.values()}
-    unread = [name for name in map(str, first.record) if _ALIASES.search(name) and name not in read]
+    places: dict[str, str] = {}  # of the first row that has a column
+    for placed in rows:
+        for name in map(str, placed.record):
+            places.setdefault(name, placed.place)
+    usual = [name for name in FIELDS["aliases"] if name in places]
+    read = {*golds, *usual[:1], *fields.values()}
+    unread = [name for name in places if _ALIASES.match(name) and name not in read]
     if unread:
-        columns = f"{first.place}: {' and '.join(unread)} may hold aliases of the answers"
-        remedy = f"say which does, as in aliases={unread[0]}"
-        warn(f"{columns}, and no column of that name is read; {remedy}")
+        told = f"{places[unread[0]]}: {' and '.join(unread)} may hold aliases of the answers"
+        warn(
+            f"{told}, and no column of that name is read; say which does, as in aliases={unread[0]}"
+        )
 
 
 def check_ids(placed: Iterable[tuple[str, Question]]) -> list[Question]:
