@@ -61,6 +61,12 @@ def choice(kind: str, value: Any, choices: Iterable[str]) -> str:
     raise SettingError(f"{kind} {shown(value)} does not exist; {hint}one of {', '.join(choices)}")
 
 
+def plain(value: Any) -> Any:
+    """A single number of numpy or torch as one of Python's; anything else as it is."""
+    single = math.prod(getattr(value, "shape", (0,))) == 1
+    return value.item() if single and hasattr(value, "item") else value
+
+
 def number(name: str, value: Any, low: float = 0.0, high: float = math.inf) -> float:
     """``value`` as a finite number from ``low`` to ``high``; digits in a text count, booleans
     are rejected.

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from dragin_lab.checks import check_text, count
+from dragin_lab.checks import check_text, count, plain
 from dragin_lab.core.fingerprint import Node, describe
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Filled, convert_record
@@ -156,20 +156,21 @@ class Opened:
         """Its own ``provenance``, as plain data; otherwise its name, or what its library says of
         it.
         """
-        if not callable(describe := getattr(self.own, "provenance", None)):
+        if not callable(provenance := getattr(self.own, "provenance", None)):
             return dict(self._facts)
-        facts = describe()
+        facts = provenance()
         try:
-            plain = json.loads(written := json.dumps(facts))
+            written = json.dumps(facts, default=plain)
         except (TypeError, ValueError):
-            plain = None
-        if not isinstance(plain, dict) or not plain:
+            written = "null"
+        known = json.loads(written)
+        if not isinstance(known, dict) or not known:
             why = f"gives {str(facts)[:60]!r}; it must be a dictionary of facts that are plain data"
             raise DataError(f"retriever {self.name}: provenance() {why}")
         if hide_secrets(written) != written:
             why = "names an address with a password or a key; leave them out"
             raise DataError(f"retriever {self.name}: provenance() {why}")
-        return plain
+        return known
 
     @property
     def described(self) -> Node:
@@ -217,8 +218,7 @@ def as_passages(answer: Any, k: int, name: str, query: str) -> list[Passage]:
 
 def _as_plain(value: Any) -> Any:
     """A number of numpy or torch as one of Python's; None for a missing one."""
-    if math.prod(getattr(value, "shape", (0,))) == 1 and hasattr(value, "item"):
-        value = value.item()
+    value = plain(value)
     return None if tabular.is_missing(value) else value
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.checks import check_text, shown
+from dragin_lab.checks import check_text, plain, shown
 from dragin_lab.errors import SettingError
 from dragin_lab.text import facts_html
 from dragin_lab.trace.draft import FLAGS, FLOATS, INTS, SPANS, UNSAVED, Draft
@@ -25,8 +25,9 @@ def _check_texts(record: Any, *names: str) -> None:
     """Raise ``SettingError`` where a field of a record is not a text; a whole number as id is
     written as one.
     """
-    if isinstance(record.id, Integral) and not isinstance(record.id, bool):
-        object.__setattr__(record, "id", str(int(record.id)))
+    id = plain(record.id)
+    if isinstance(id, Integral) and not isinstance(id, bool):
+        object.__setattr__(record, "id", str(int(id)))
     for name in names:
         value = getattr(record, name)
         if not isinstance(value, str):
@@ -49,6 +50,7 @@ class Passage:
 
     def __post_init__(self) -> None:
         _check_texts(self, "id", "title", "text")
+        object.__setattr__(self, "score", plain(self.score))
         if isinstance(self.score, bool) or not isinstance(self.score, Real):
             raise SettingError(
                 f"score={shown(self.score)} of passage {self.id!r} is not a number; leave it out"

@@ -19,7 +19,10 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab.core.answers import score_answer
-from dragin_lab.errors import DataError, DraginLabError
+from dragin_lab.data.exemplars import load_exemplars
+from dragin_lab.data.fetch import fetch
+from dragin_lab.engines.sources import loading_errors
+from dragin_lab.errors import DataError, DraginLabError, ModelError, SettingError
 from dragin_lab.files import is_set_aside, not_saved
 from dragin_lab.retrieval.doors import as_retriever
 
@@ -151,6 +154,31 @@ def test_what_was_deleted_is_no_run(tmp_path: Path) -> None:
     assert not is_set_aside("runs")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["alt_answers", "AlternateAnswers", "other_names", "aka", "altLabel", "correct_answers"],
+)
+def test_a_column_of_a_later_row_is_named_too(name: str) -> None:
+    asked = [{"question": "Who?", "answer": "Bo", "id": "1"}]
+    asked.append({"question": "When?", "answer": "Then", "id": "2", name: ["At that time"]})
+    with pytest.warns(UserWarning, match=f"row 2: {name} may hold aliases"):
+        dl.benchmark(asked)
+
+
+@pytest.mark.parametrize("name", ["mother_name", "incorrect_answers", "question_variants"])
+def test_a_column_of_something_else_is_not_named(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dl.benchmark([{"question": "Who?", "answer": "Bo", name: ["Bo Ek"]}])
+
+
+def test_of_two_columns_of_aliases_the_one_that_is_not_read_is_named() -> None:
+    row = {"question": "Who?", "answer": "Bo", "aliases": ["B."], "answer_aliases": ["Bo Ek"]}
+    with pytest.warns(UserWarning, match="row 1: aliases may hold aliases"):
+        (asked,) = dl.benchmark([row]).questions
+    assert asked.golds == ("Bo", "Bo Ek")
+
+
 def test_a_column_that_looks_like_aliases_is_named() -> None:
     asked = [ONE | {"question": "Who?", "answer": "Bo", "answer_synonyms": ["B."]}]
     with pytest.warns(UserWarning, match="answer_synonyms may hold aliases") as caught:
@@ -172,6 +200,18 @@ def test_numbers_of_numpy_and_torch_are_numbers() -> None:
     ]
     given = as_retriever(lambda query, k: found).search("Who?", 3)
     assert [(one.id, one.score) for one in given] == [("3", 0.5), ("4", 0.25), ("5", 0.125)]
+    assert dl.Passage("1", "", "a", torch.tensor(0.5)).score == 0.5  # type: ignore[arg-type]
+
+
+def test_what_a_retriever_says_of_itself_may_hold_numbers_of_numpy() -> None:
+    class Mine:
+        def search(self, query: str, k: int) -> list[str]:
+            return ["a"]
+
+        def provenance(self) -> dict[str, Any]:
+            return {"kind": "mine", "k1": np.float32(0.5), "passages": np.int64(3)}
+
+    assert as_retriever(Mine()).provenance() == {"kind": "mine", "k1": 0.5, "passages": 3}
 
 
 def test_what_cannot_be_kept_in_the_users_cache_names_the_variable(
@@ -180,4 +220,37 @@ def test_what_cannot_be_kept_in_the_users_cache_names_the_variable(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     denied = PermissionError(13, "Permission denied")
     assert "set XDG_CACHE_HOME" in not_saved(tmp_path / "dragin_lab" / "a", denied)
-    assert "set XDG_CACHE_HOME" not in not_saved(tmp_path / "a", denied)
+    assert "set XDG_CACHE_HOME" in not_saved(tmp_path / "a", denied)  # another library's
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nobody" / "here"))
+    assert "set XDG_CACHE_HOME" in not_saved(tmp_path / "nobody", denied)
+    for place in (tmp_path, tmp_path / "a"):
+        assert "set XDG_CACHE_HOME" not in not_saved(place, denied)
+
+
+def test_a_cache_that_cannot_be_opened_names_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    for need in (lambda: fetch("exemplars"), lambda: load_exemplars("published:hotpotqa")):
+        with pytest.raises(SettingError, match=r"cannot be opened .*; set XDG_CACHE_HOME"):
+            need()
+
+
+def test_what_another_library_cannot_keep_in_its_cache_names_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    denied = PermissionError(13, "Permission denied", str(tmp_path / "huggingface"))
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise denied
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with pytest.raises(DataError, match="set XDG_CACHE_HOME"):
+        dl.benchmark("hub:me/mine")
+    with (
+        pytest.raises(ModelError, match="set XDG_CACHE_HOME"),
+        loading_errors("me/mine", "causal language model"),
+    ):
+        raise OSError("cannot be downloaded") from denied
