@@ -8,14 +8,15 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from functools import reduce
+from functools import cache, reduce
+from inspect import signature
 from itertools import product
 from typing import Any
 
 import rich_click as click
 
 import dragin_lab as dl
-from dragin_lab.catalog.by_name import tables
+from dragin_lab.catalog.by_name import setting_names, tables
 from dragin_lab.catalog.exchanged import merge_settings
 from dragin_lab.checks import choice, is_embedded
 from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method
@@ -29,18 +30,10 @@ from dragin_lab.retrieval.stored import is_stored
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Given = Mapping[str, tuple[Any, ...]]  # what ``--set`` says: setting -> its values
 
-#: Settings of ``--set`` that load the model (arguments of ``Lab``).
-LOADING = (
-    *("device", "dtype", "layer", "heads", "engine", "tokenizer", "sample"),
-    *("torch_dtype", "device_map", "max_memory", "offload_folder", "offload_buffers"),
-    *("quantization", "quantization_config", "load_in_4bit", "load_in_8bit"),
-    *("attn_implementation", "experts_implementation", "trust_remote_code", "code_revision"),
-    *("revision", "token", "subfolder", "cache_dir", "local_files_only"),
-    *("force_download", "use_safetensors", "gguf_file"),
-)
 #: Settings of ``--set`` that say how questions and passages are read and sampled.
 READING = ("seed", "fields", "corpus_fields")
-ELSEWHERE = (*LOADING, *READING)
+#: What a setting of a method may be called instead; no argument of loading is.
+_SYMBOLS = {"theta": "threshold", "θ": "threshold", "k": "top_k"}
 _PARTS = ("variant", "when", "what")
 _WORDS = {"true": True, "yes": True, "false": False, "no": False, "none": None}
 _COMMA = re.compile(r",(?![^(\[{]*[)\]}])")  # not within parentheses
@@ -220,6 +213,32 @@ def list_settings(name: str, variant: str | None, when: str | None, what: str | 
     return {*LOOP, "nlp"} | {f.name for part in parts for f in fields(part)}
 
 
+@cache
+def list_own_settings() -> frozenset[str]:
+    """All that ``--set`` may name beside what loads a model: of any method, and of files."""
+    own = {*LOOP, "nlp", *_PARTS, *READING, *_SYMBOLS}
+    for variant in VARIANTS:
+        for _, registry in tables(variant):
+            for part in registry:
+                own |= {*setting_names(registry.named(part))}
+    return frozenset(own)
+
+
+def pick_variants(given: Given, of_files: bool = False) -> tuple[Any, ...]:
+    """The variants that ``--set`` names: of a method, or ``of_files``, which a model may have too.
+
+    Raises ``SettingError`` for what is nearly a method's.
+    """
+    chosen = []
+    for variant in given.get("variant", ()):
+        near = difflib.get_close_matches(str(variant), VARIANTS, n=1, cutoff=0.7)
+        if near:
+            choice("variant", variant, VARIANTS)
+        if bool(near) != of_files:
+            chosen.append(variant)
+    return tuple(chosen)
+
+
 def build_methods(
     names: Iterable[str],
     given: Given,
@@ -233,6 +252,7 @@ def build_methods(
     """
     methods: dict[Method, None] = {}
     known: set[str] = set()
+    given = {**given, "variant": pick_variants(given) or (None,)}
     for name in names:
         own = published(choice("method", name, METHODS))
         for chosen in product(*(given.get(key, (None,)) for key in _PARTS)):
@@ -246,7 +266,7 @@ def build_methods(
             for values in product(*(given[key] for key in keys)):
                 asked = stated | dict(zip(keys, values, strict=True))
                 methods[dl.method(name, **merge_settings(own, name, asked))] = None
-    for key in given.keys() - {*_PARTS, *ELSEWHERE}:
+    for key in given.keys() & list_own_settings() - {*_PARTS, *READING}:
         _check_alike(key, given[key], methods, known)
     return list(methods)
 
@@ -259,10 +279,7 @@ def _check_alike(
     """
     option = f"--set {key}={','.join(map(str, values))}"
     if key not in known:
-        symbols = {"theta": "threshold", "θ": "threshold", "k": "top_k"}
-        near = symbols.get(key) or "".join(
-            difflib.get_close_matches(key, [*known, *_PARTS, *ELSEWHERE], n=1)
-        )
+        near = _SYMBOLS.get(key) or "".join(difflib.get_close_matches(key, known, n=1))
         raise click.UsageError(
             f"{option}: none of the methods takes it" + f"; did you mean {near!r}?" * bool(near)
         )
@@ -275,17 +292,15 @@ def _check_alike(
         )
 
 
-def pick_settings(given: Given, names: Sequence[str]) -> dict[str, Any]:
-    """Those of ``names`` that ``--set`` gives, which take one value each."""
-    picked: dict[str, Any] = {}
-    for name in names:
-        if len(values := given.get(name, ())) > 1:
-            text = ",".join(map(str, values))
-            raise click.UsageError(
-                f"--set {name}={text}: takes one value; a list stands in brackets: heads=[0,3]"
-            )
-        picked |= {name: values[0]} if values else {}
-    return picked
+def pick_value(given: Given, name: str) -> Any:
+    """The one value of a setting that takes no several."""
+    values = given[name]
+    if len(values) > 1:
+        text = ",".join(map(str, values))
+        raise click.UsageError(
+            f"--set {name}={text}: takes one value; a list stands in brackets: heads=[0,3]"
+        )
+    return values[0]
 
 
 def check_parts(options: dict[str, Any]) -> None:
@@ -308,10 +323,31 @@ def check_parts(options: dict[str, Any]) -> None:
         next(open_source(source, columns)[1], None)
 
 
-def read_loading(options: dict[str, Any]) -> dict[str, Any]:
-    """What ``--set`` says of loading the model, as arguments of ``Lab``."""
-    loading = pick_settings(options["given"], LOADING)
-    return loading | ({"heads": [heads]} if isinstance(heads := loading.get("heads"), int) else {})
+def refuse_near(name: str) -> None:
+    """Refuse what is nearly a method's setting, of so many letters that no argument of loading is
+    nearly called so.
+    """
+    own = [setting for setting in list_own_settings() if len(setting) > 5]
+    if near := difflib.get_close_matches(name, own, n=1, cutoff=0.8):
+        raise click.UsageError(f"--set {name}: does not exist; did you mean {near[0]!r}?")
+
+
+def read_loading(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``--set`` says of loading the model, as arguments of ``Lab``: all that is of nothing
+    else, as in Python, so that ``from_pretrained`` may take it.
+    """
+    given: dict[str, tuple[Any, ...]] = dict(options["given"])
+    variant = {"variant": chosen} if (chosen := pick_variants(given, of_files=True)) else {}
+    loading: dict[str, Any] = {}
+    for name in sorted(given.keys() - list_own_settings() | variant.keys()):
+        if name in signature(dl.Lab).parameters:
+            raise click.UsageError(f"--set {name}: is no setting; see --help for the option")
+        if name not in variant:
+            refuse_near(name)
+        loading[name] = pick_value(given | variant, name)
+    if isinstance(heads := loading.get("heads"), int):
+        loading["heads"] = [heads]
+    return loading
 
 
 def read_fields(given: Given, name: str) -> str | None:
@@ -322,6 +358,6 @@ def read_fields(given: Given, name: str) -> str | None:
 def open_lab(options: dict[str, Any], **settings: Any) -> dl.Lab:
     given = options["given"]
     own = {key: options[key] for key in ("model", "corpus", "retriever", "layout")}
-    own |= pick_settings(given, ("seed",))
+    own |= {"seed": pick_value(given, "seed")} if "seed" in given else {}
     fields = read_fields(given, "corpus_fields")
     return dl.Lab(**own, fields=fields, **read_loading(options), **settings)

@@ -120,7 +120,8 @@ def demo(limit: int, output: str, given: Given) -> None:
         methods = [replace(m, own_label=m.name) for m in methods]
     asked = dl.benchmark("almanac/2wikimultihopqa", limit=limit, split="dev")
     root = make_folder(output)
-    (runs,) = run_all(dl.Lab(), {asked: methods}, root, batch_size=DEMO_BATCH)
+    lab = dl.Lab(**shared.read_loading({"given": given}))
+    (runs,) = run_all(lab, {asked: methods}, root, batch_size=DEMO_BATCH)
     rows = runs.outcomes.assign(others=runs.outcomes.groupby("id")["em"].transform("mean"))
     rows = rows[rows["method"].str.startswith("dragin") & (rows["retrievals"] > 0)]
     if len(rows):  # where it was right, best where few methods were

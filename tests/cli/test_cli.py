@@ -19,7 +19,7 @@ from command import PATIENCE, QUESTION, ROOT, Command, start
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.cli import app as cli
-from dragin_lab.cli.options import read_loading, read_settings
+from dragin_lab.cli.options import build_methods, read_loading, read_settings
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.trace.trace import Trace
 
@@ -154,6 +154,25 @@ def test_a_model_is_loaded_as_the_options_say() -> None:
         "quantization": "4bit",
         "device_map": {"": "cpu"},
     }
+
+
+@pytest.mark.parametrize("pair", ["variant=fp16", "tp_plan=auto", "an_argument_of_tomorrow=1"])
+def test_whatever_is_of_no_method_is_handed_to_the_loading_of_the_model(pair: str) -> None:
+    given = read_settings(None, None, ("threshold=0.5", "variant=reference", "seed=1"))
+    name, _, value = pair.partition("=")
+    values = read_settings(None, None, (pair,))[name]
+    given[name] = given.get(name, ()) + values
+    assert list(map(str, read_loading({"given": given}).values())) == [value]
+    (method,) = build_methods(["dragin"], given)
+    assert (method.variant, method.threshold) == ("reference", 0.5)
+
+
+def test_an_argument_that_nobody_takes_is_refused_as_in_python(command: Command) -> None:
+    for name in ("ask", "demo"):
+        asked = (name, QUESTION) if name == "ask" else (name, "--limit", "1")
+        ran = command(*asked, "--set", "an_argument_of_tomorrow=1")
+        assert ran.code != cli.DONE
+        assert "argument 'an_argument_of_tomorrow' does not exist" in ran.err
 
 
 # -- what does not fit into the window -------------------------------------------------------------
