@@ -99,7 +99,7 @@ def tidy(output: Any) -> None:
         reduce_colours(whole, NAMED.findall(json.dumps(data.get(PLOTLY, {})))).save(small, "PNG")
         data["image/png"] = base64.b64encode(small.getvalue()).decode()
         title = data.get(PLOTLY, {}).get("layout", {}).get("title", {}).get("text", "")
-        if title:  # what nbconvert, and so the site, gives to a reader that sees no picture
+        if title:  # what the site, and nbconvert's "classic", say of it
             output.metadata["image/png"] = {"alt": html.unescape(TAG.sub(" ", title))}
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from html import escape
 from html.parser import HTMLParser
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import nbformat
 import rich_click as click
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File
@@ -31,6 +33,8 @@ log = logging.getLogger("mkdocs.hooks.site")
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 VIEWS = "dragin_lab.views."
+#: What nbconvert writes at a picture instead.
+UNNAMED = 'alt="No description has been provided for this image"'
 HERE = "<!-- written from the code -->"
 #: What stands under which heading, by what a user does.
 HEADINGS = {
@@ -62,9 +66,23 @@ def on_files(files: Any, config: Any) -> None:
         )
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """MkDocs' hook: a notebook leads to others by the names of their files."""
-    return re.sub(r'href="(\w+)\.ipynb"', r'href="\1.html"', html)
+def on_page_content(html: str, *, page: Any, **_: Any) -> str:
+    """MkDocs' hook: a notebook leads to others by the names of their files, and says what is on its
+    pictures.
+    """
+    html = re.sub(r'href="(\w+)\.ipynb"', r'href="\1.html"', html)
+    if page.file.src_uri.endswith(".ipynb"):
+        titles = iter(_read_titles(Path(page.file.abs_src_path)))
+        html = re.sub(UNNAMED, lambda _: f'alt="{escape(next(titles))}"', html)
+    return html
+
+
+def _read_titles(notebook: Path) -> Iterator[str]:
+    """What is on each picture of a notebook, which the template "lab" of nbconvert leaves out."""
+    for cell in nbformat.read(notebook, as_version=4).cells:
+        for output in cell.get("outputs", ()):
+            if "image/png" in output.get("data", ()):
+                yield output.metadata.get("image/png", {}).get("alt", "")
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:

@@ -41,6 +41,7 @@ def test_it_builds_names_all_that_is_public_and_asks_no_network(tmp_path: Path) 
     for page in tmp_path.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r'<(?:script|img|iframe|source)[^>]+src(?:set)?="(https?:[^"]+)', text)
+        assert site.UNNAMED not in text, page
         assert loaded + re.findall(r'<link[^>]+href="(https?:[^"]+)', text) == [], page
     for sheet in (tmp_path / "assets").rglob("*.css"):
         assert not re.search(r"url\([\"']?https?:|@import", sheet.read_text(encoding="utf-8")), (
