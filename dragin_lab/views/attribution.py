@@ -198,11 +198,13 @@ def _list_retrievals(source: Attribution) -> Iterator[dict[str, Any]]:
 
 def _describe_passage(source: Attribution, row: dict[str, Any]) -> dict[str, Any]:
     """A row of the passages with its colour, and whether it is labelled and holds a gold answer."""
-    names = {plain_title(row["title"]), plain_title(row["id"])}
-    golds = source.trace.question.golds
-    known: dict[str, Any] = {"labelled": bool(names & source.gold)}
-    known["gold"] = any(holds_value(row["text"], gold) for gold in golds)
-    known["shade"] = source.shades.get(row["number"])
+    passage = dict(row)
+    passage["shade"] = source.shades.get(row["number"])
     if pd.isna(row["same"]):
-        known["same"] = None
-    return row | known
+        passage["same"] = None
+    title = plain_title(row["title"])
+    id = plain_title(row["id"])
+    passage["labelled"] = title in source.gold or id in source.gold
+    text, golds = row["text"], source.trace.question.golds
+    passage["gold"] = any(holds_value(text, gold) for gold in golds)
+    return passage

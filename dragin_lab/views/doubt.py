@@ -50,7 +50,8 @@ def draw_doubt(runs: Runs, method: str, limit: int = 50) -> go.Figure:
     parts, cuts, names = [], [], []
     for y, (row, trace) in enumerate(rows):
         parts.append(row.tokens.assign(y=y))
-        cuts += [(x - 0.5, y) for x in row.cuts]
+        for x in row.cuts:
+            cuts.append((x - 0.5, y))
         names.append(theme.clip_label(trace.question.text, 26))
         sign = theme.sign_of(trace.scores)
         theme.write(figure, sign, row.end + 1, y, font_color=theme.SIGNS[sign])

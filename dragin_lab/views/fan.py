@@ -15,6 +15,7 @@ from dragin_lab.views.rows import check_trace
 
 FORK, END = 0.28, 1.0  # of the width: where the last branch parts, and where all end
 BEND = np.linspace(0, 1, 24)  # of a branch, from the trunk to its own lane
+RISE = BEND**2 * (3 - 2 * BEND)
 HEAD, LANE = 120, 62  # pixels
 MARKS = {"size": 20, "line": {"color": theme.INK, "width": 2}}
 
@@ -56,16 +57,16 @@ def draw_branch(figure: go.Figure, trace: Trace, way: OtherWay, x: float, y: flo
     sign = theme.sign_of(way.scores)
     dash = "dash" if sign == "✗" else "solid"
     line = {"color": theme.SIGNS[sign], "width": 2.5, "dash": dash}
-    about = [theme.label(way.text)] * (len(BEND) + 1)
     across = np.append(x + 0.08 * BEND, END)
-    rising = BEND**2 * (3 - 2 * BEND)
-    up = np.append(y * rising, y)
+    up = np.append(y * RISE, y)
+    about = [theme.label(way.text)] * len(up)
     figure.add_scatter(x=across, y=up, mode="lines", line=line, customdata=about)
     name = "had it asked" if way.retrieves else "without it"
     answer = theme.clip_label(way.answer, 30)
     price = weigh(trace, way)
     head = f"{way.step + 1} {name}: <b>{answer}</b> {sign} · {price}"
-    write_lane(figure, y, head, behind_parting(way.text, trace.text))
+    parted = behind_parting(way.text, trace.text)
+    write_lane(figure, y, head, parted)
 
 
 def behind_parting(text: str, trunk: str) -> str:

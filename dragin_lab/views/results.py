@@ -179,39 +179,33 @@ def frontier(
     """
     rows = check_table(table, (cost, quality, by))
     if len(rows):
-        rows = rows[np.isfinite(rows[[cost, quality]].to_numpy(float)).all(axis=1)]
+        known = np.isfinite(rows[[cost, quality]].to_numpy(float))
+        rows = rows[known.all(axis=1)]
     rows = rows.reset_index(drop=True)  # the names of a table's rows may be all the same
     figure = theme.Figure()
     looks = theme.styles(map(str, rows[by].unique()))
     most = float(rows[cost].max() if len(rows) else 0) or 1.0
-    # a line is named in the legend alone
-    names = rows[by].map(str).mask(rows[by].duplicated(keep=False), "")
-    height = np.ptp(rows[quality]) or 1.0
-    sides = theme.place_names(rows[cost] / most, rows[quality] / height, names)
     for name, own in rows.groupby(by, sort=False):
         look = looks[str(name)] | {"name": theme.clip_label(name, 40)}
-        side = sides[own.index[0]]
-        if side:
-            look |= {"text": theme.clip_label(name, 24), "textposition": side}
         _draw_points(figure, own.sort_values(cost), cost, quality, look)
     best = best_at_cost(rows, cost, quality)
     line = {"dash": "dot", "shape": "hv", "color": theme.INK}
     shared = {"mode": "lines", "name": "best at its cost", "hoverinfo": "skip"}
     figure.add_scatter(x=best[cost], y=best[quality], line=line, **shared)
-    figure.update_xaxes(title_text=NAMES.get(cost, cost), range=[-0.06 * most, 1.1 * most])
-    figure.update_yaxes(title_text=NAMES.get(quality, quality))
-    axes = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}".capitalize()
-    title = f"{axes}; bars are 95 % intervals" if len(rows) else "Nothing was run"
-    return theme.finish(figure, title, 480, legend=theme.BELOW)
+    costs, good = NAMES.get(cost, cost), NAMES.get(quality, quality)
+    figure.update_xaxes(title_text=costs, range=[-0.06 * most, 1.1 * most])
+    figure.update_yaxes(title_text=good)
+    title = f"{good} against {costs}; bars are 95 % intervals"
+    if not len(rows):
+        title = "Nothing was run"
+    return theme.finish(figure, title[0].upper() + title[1:], 480, legend=theme.BELOW)
 
 
 def _draw_points(
     figure: go.Figure, rows: pd.DataFrame, cost: str, quality: str, look: dict[str, Any]
 ) -> None:
-    """What one name gives: a point with its name, or a line."""
+    """What one name gives: a point, or a line."""
     mode = "lines+markers" if len(rows) > 1 else "markers"
-    if "text" in look:
-        mode = "markers+text"
     hover = [_describe_point(row) for row in rows.to_dict("records")]
     shown = {"mode": mode, "cliponaxis": False, "customdata": hover}
     shown["error_x"] = _draw_interval(rows, cost)

@@ -26,7 +26,7 @@ from dragin_lab.views.facts import shorten
 PAPER, INK, GRID = "#ffffff", "#3b3833", "rgba(128, 128, 128, .28)"
 BLUE, AMBER, TEAL, PURPLE, GREY = "#0072b2", "#b84a00", "#00796b", "#a04a82", "#736d64"
 COLOURS = (BLUE, AMBER, TEAL, PURPLE, "#7a6500", "#4a5fc7", GREY)
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
 DASHES = ("solid", "dash", "dot", "dashdot")
 SIGNS = {"✓": TEAL, "✗": AMBER, "": GREY}  # the colours of answers
 LOOKS = len(COLOURS) * len(SYMBOLS)  # pairs, each of which a number below it has
@@ -259,34 +259,3 @@ def style(number: int) -> dict[str, Any]:
         "line": {"color": colour, "dash": DASHES[number // len(COLOURS) % len(DASHES)]},
         "marker": {"color": colour, "symbol": SYMBOLS[number % len(SYMBOLS)], "size": 9},
     }
-
-
-def place_names(x: pd.Series, y: pd.Series, names: pd.Series) -> dict[Any, str | None]:
-    """For each point (shares of the figure's width and height) the corner where its name meets no
-    other, off the bars of its intervals; None for none.
-
-    A name is .012 of the width a letter and .06 of the height.
-    """
-    sides: dict[Any, str | None] = {}
-    # centre, half the width, half the height
-    taken = [(a, b, 0.015, 0.03) for a, b in zip(x, y, strict=True)]
-    for place in x.index:
-        sides[place] = None
-        if not names[place]:
-            continue
-        half = 0.006 * min(len(names[place]), 24)
-        for side, right, up in (
-            ("top right", 1, 1),
-            ("bottom right", 1, -1),
-            ("top left", -1, 1),
-            ("bottom left", -1, -1),
-        ):
-            box = (x[place] + right * (half + 0.016), y[place] + up * 0.05, half, 0.03)
-            if box[0] + half < 1.1 and all(
-                abs(box[0] - a) > half + wide or abs(box[1] - b) > 0.03 + high
-                for a, b, wide, high in taken
-            ):
-                taken.append(box)
-                sides[place] = side
-                break
-    return sides

@@ -135,9 +135,11 @@ def prompt_parts(seen: dict[str, int], prompt: Prompt, number: int) -> Iterator[
     for name, (start, stop) in [*spans, ("", (end, end))]:
         if start > place:
             yield "(template)", clip(prompt.text[place:start], 6000)[0]
-        text = prompt.text[max(start, place) : stop]
+        own = max(start, place)
+        text = prompt.text[own:stop]
         if name == "exemplars" and text in seen:
-            yield name, f"the same {plural(len(text), 'character')} as in step {seen[text]}"
+            size = plural(len(text), "character")
+            yield name, f"the same {size} as in step {seen[text]}"
         elif text:
             seen[text] = number
             yield name, "".join(clip(text, 6000))

@@ -4,7 +4,7 @@ look into.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ipywidgets as ipw
@@ -43,6 +43,19 @@ class ThetaBoard(Control):
         controls = [slider, aim, self.code, self.drawing, self.words]
         controls += [row(self.which, self.texts), self.tokens, *more]
         super().__init__(controls, pages, lambda: self.figure)
+
+    def listen(
+        self,
+        show_theta: Callable[[], None],
+        aim_at: Callable[[float], None],
+        look_into: Callable[[], None],
+        show_tokens: Callable[[], None],
+    ) -> None:
+        """Say what follows a change of each control."""
+        self.on_value(self.theta, show_theta)
+        self.on_value(self.target, lambda: aim_at(self.target.value))
+        self.on_value(self.which, look_into)
+        self.on_value(self.texts, show_tokens)
 
     def draw_theta(self, *, log: bool) -> None:
         """The figure with a line at θ."""

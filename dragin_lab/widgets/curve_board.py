@@ -61,10 +61,12 @@ class CurveBoard(ThetaBoard):
     def __init__(self, curve: Curve) -> None:
         self.curve, self.table = curve, curve.table.to_dict("records")
         self.thetas = [row["value"] for row in self.table]
-        own = self.thetas[self.place_of(float(curve.config["method"]["threshold"]))]
+        threshold = float(curve.config["method"]["threshold"])
+        own = self.thetas[self.place_of(threshold)]
         asked: list[tuple[str, str | None]] = [("(no question)", None)]
         for id in curve.complete:
-            asked.append((curve.found.found[id][0].line["question"], id))
+            first = curve.found.found[id][0]
+            asked.append((first.line["question"], id))
         super().__init__(self.thetas, own, asked)
         self.page = ipw.HTML()
         back = self.offer("◀", lambda: self.go(-1))
@@ -73,10 +75,7 @@ class CurveBoard(ThetaBoard):
         self.base = figure_json(draw_curve(curve))
         self.target.value = round(self.row["retrievals"], 2)
         self.show_theta()
-        self.on_value(self.theta, self.show_theta)
-        self.on_value(self.target, lambda: self.aim_at(self.target.value))
-        self.on_value(self.which, self.show_question)
-        self.on_value(self.texts, self.show_tokens)
+        self.listen(self.show_theta, self.aim_at, self.show_question, self.show_tokens)
 
     def place_of(self, theta: float) -> int:
         """Which of the changes a θ lies behind."""

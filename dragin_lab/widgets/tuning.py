@@ -54,19 +54,25 @@ class Board(ThetaBoard):
 
     def __init__(self, replays: list[Replay], lab: MakesSetups | None, measured: Any) -> None:
         self.replays, self.lab, self.ran = replays, lab, list[Trace]()
-        asked: list[tuple[str, int | None]] = [("(no trace)", None)] * (len(replays) > 1)
+        asked: list[tuple[str, int | None]] = []
+        if len(replays) > 1:
+            asked.append(("(no trace)", None))
         for place, replay in enumerate(replays):
             asked.append((replay.trace.question.text, place))
-        own = float(replays[0].method.threshold)  # type: ignore[arg-type]
-        super().__init__(choose_thetas(replays), own, asked)
-        self.page, self.beside = ipw.HTML(layout=BESIDE), ipw.HTML(layout=BESIDE)
-        ask = self.offer("ask the model", self.run_model, disabled=lab is None)
-        make = self.offer("make the curve", self.make_curve, disabled=lab is None)
+        own = replays[0].method.threshold
+        assert own is not None
+        super().__init__(choose_thetas(replays), float(own), asked)
+        self.page = ipw.HTML(layout=BESIDE)
+        self.beside = ipw.HTML(layout=BESIDE)
+        alone = lab is None
+        ask = self.offer("ask the model", self.run_model, disabled=alone)
+        make = self.offer("make the curve", self.make_curve, disabled=alone)
         self.made = ipw.VBox()  # the curve's own board
         self.place(self.theta, [row(ask, make)], [row(self.page, self.beside), self.made])
         # which a step of the slider then only shows
         each = [judge_thetas(replay, self.thetas) for replay in replays]
-        self.known, self.sums = dict[float, list[Outcome]](), dict[float, str]()
+        self.known = dict[float, list[Outcome]]()
+        self.sums = dict[float, str]()
         rows = dict[int, str]()  # outcomes that decide alike are written once
         for theta in self.thetas:
             self.known[theta] = [own[theta] for own in each]
@@ -75,10 +81,7 @@ class Board(ThetaBoard):
         self.show_theta()
         self.open_trace()
         self.target.value = round(mean_cost(self.outcomes), 2)
-        self.on_value(self.theta, self.show_theta)
-        self.on_value(self.target, lambda: self.aim_at(self.target.value))
-        self.on_value(self.which, self.open_trace)
-        self.on_value(self.texts, self.show_trace)
+        self.listen(self.show_theta, self.aim_at, self.open_trace, self.show_trace)
 
     @property
     def outcomes(self) -> list[Outcome]:
