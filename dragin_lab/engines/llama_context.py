@@ -232,16 +232,20 @@ class LlamaContext:
         """The attention map of some ids in a layer, (h, n, n) float32, read in the last
         sequence.
         """
-        sequence, node = len(self._held) - 1, f"{ROWS}-{layer}"
-        piece, n = tuple(ids), len(ids)
+        node = f"{ROWS}-{layer}"
+        sequence = len(self._held) - 1
+        piece = tuple(ids)
+        n = len(piece)
         self._reuse_pieces(sequence, [piece])
         self._forward({sequence: piece}, {node: self.heads}, last=False)
         attention = np.zeros((self.heads, n, n), np.float32)
         place = 0
         for copied in self._listener.copied[node]:  # of some queries; keys are padded
-            rows = copied.reshape(self.heads, -1, copied.shape[1])[:, :, :n]
-            end = place + rows.shape[1]
-            attention[:, place:end, : rows.shape[2]] = rows
+            rows = copied.reshape(self.heads, -1, copied.shape[1])
+            rows = rows[:, :, :n]
+            _, queries, keys = rows.shape
+            end = place + queries
+            attention[:, place:end, :keys] = rows
             place = end
         return attention
 

@@ -264,11 +264,14 @@ def _find_likeliest(w: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     size = math.gcd(w.shape[-1], _BLOCK)
     blocks = w.view(len(w), -1, size)  # (n, V / size, size)
+    count = min(k, blocks.shape[1])
     highest = blocks.amax(-1)  # (n, V / size)
-    chosen = highest.topk(min(k, blocks.shape[1])).indices  # (n, k)
-    index = chosen[..., None].expand(-1, -1, size)  # (n, k, size)
+    chosen = highest.topk(count).indices  # (n, k)
+    index = chosen[..., None]  # (n, k, 1)
+    index = index.expand(-1, -1, size)  # (n, k, size)
     candidates = blocks.gather(1, index)  # (n, k, size)
-    best, place = candidates.flatten(1).topk(k)  # (n, k) each
+    candidates = candidates.flatten(1)  # (n, k * size)
+    best, place = candidates.topk(k)  # (n, k) each
     block = chosen.gather(1, place // size)  # (n, k)
     within = place % size  # (n, k)
     return best, block * size + within
