@@ -84,14 +84,14 @@ def hub() -> Iterator[str]:
 READ = """
 import json, sys
 from pathlib import Path
-from dragin_lab.data.datasets import load
+from dragin_lab.data.datasets import load_questions
 from dragin_lab.errors import DraginLabError
 from dragin_lab.retrieval.corpus import Corpus
 
 out = Path(sys.argv[1])
 built = Corpus.build("hub:me/mine#train", out / "built", fields="id=doc_id,text=body")
 lines = {"passages": [(p.id, p.text) for p in built], "source": built.passages.about["source"]}
-questions = load("hub:me/mine#test", fields="id=doc_id,question=q,answer=gold")
+questions = load_questions("hub:me/mine#test", fields="id=doc_id,question=q,answer=gold")
 lines["questions"] = [q.golds for q in questions]
 first = load("hub:me/mine#train", 1, fields="id=doc_id,question=q,answer=gold")
 lines["first"] = [q.text for q in first]
