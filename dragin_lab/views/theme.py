@@ -52,8 +52,8 @@ DARK = f"""<style>
   .main-svg {{ background: transparent !important }} }}
 </style>"""
 
-#: Plotly's buttons cover titles and are printed; dragging zooms without them, a double click goes
-#: back.
+#: Plotly's buttons cover titles and are printed, and one sends the chart to its makers; dragging
+#: zooms without them, a double click goes back.
 MODEBAR = (
     "zoom",
     "pan",
@@ -68,6 +68,7 @@ MODEBAR = (
     "togglespikelines",
     "hoverclosest",
     "hovercompare",
+    "sendcharttocloud",
 )
 
 _AXIS = {

@@ -64,6 +64,7 @@ def test_all_figures_on_one_page_open_offline(new_page, tmp_path, picture):
             figure.screenshot(path=picture(f"{name}-{look}"))
             assert figure_problems(figure) == []
         assert sideways(page) <= 0
+    assert page.locator(".modebar-btn").count() == 0, "none of them asks the network"
     first = page.locator(".js-plotly-plot").first
     first.locator(".bars .point").first.hover(force=True)
     assert "entropy" in first.locator(".hovertext").first.text_content()
