@@ -42,7 +42,8 @@ def draw_doubt(runs: Runs, method: str, limit: int = 50) -> go.Figure:
     Raises ``SettingError`` where the runs kept no traces.
     """
     among = find_traces(runs, choice("method", method, runs.names))
-    rows = [(lay_out(trace), trace) for trace in islice(among, count("limit", limit))]
+    traces = islice(among, count("limit", limit))
+    rows = [(lay_out(trace), trace) for trace in traces]
     if not rows:
         raise SettingError(f"the runs of {method!r} kept no traces; run them with traces=True")
     rows.sort(key=lambda row: row[0].cuts or [np.inf])
@@ -61,7 +62,8 @@ def draw_doubt(runs: Runs, method: str, limit: int = 50) -> go.Figure:
     add_marks(figure, across, down, "retrieved", BAR)
     given = tokens[tokens["given"]]
     lanes = given["lane"] - LINE
-    add_marks(figure, given["x"], given["y"] + lanes / LANES, "a passage gave it", DOT)
+    heights = given["y"] + lanes / LANES
+    add_marks(figure, given["x"], heights, "a passage gave it", DOT)
     places = [*range(len(names))]
     figure.update_yaxes(tickvals=places, ticktext=names, tickfont_size=10)
     figure.update_yaxes(range=[len(names) - 0.4, -0.6], showgrid=False)

@@ -59,7 +59,8 @@ class CurveBoard(ThetaBoard):
     """
 
     def __init__(self, curve: Curve) -> None:
-        self.curve, self.table = curve, curve.table.to_dict("records")
+        self.curve = curve
+        self.table = curve.table.to_dict("records")
         self.thetas = [row["value"] for row in self.table]
         threshold = float(curve.config["method"]["threshold"])
         own = self.thetas[self.place_of(threshold)]
@@ -73,7 +74,8 @@ class CurveBoard(ThetaBoard):
         on = self.offer("▶", lambda: self.go(1))
         self.place(row(back, self.theta, on), [], [self.page])
         self.base = figure_json(draw_curve(curve))
-        self.target.value = round(self.row["retrievals"], 2)
+        cost = self.row["retrievals"]
+        self.target.value = round(cost, 2)
         self.show_theta()
         self.listen(self.show_theta, self.aim_at, self.show_question, self.show_tokens)
 
