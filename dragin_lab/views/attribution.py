@@ -188,8 +188,10 @@ def _say_used(one: Any, passages: list[dict[str, Any]]) -> str:
 def _list_retrievals(source: Attribution) -> Iterator[dict[str, Any]]:
     named = {"holds gold": "holds_gold", "same as": "same", "in view": "seen"}
     table = source.passages.rename(columns=named)
-    for one in source.retrievals.rename(columns=named).itertuples():
-        rows = table[table["retrieval"] == one.step].to_dict("records")
+    retrievals = source.retrievals.rename(columns=named)
+    for one in retrievals.itertuples():
+        mine = table["retrieval"] == one.step
+        rows = table[mine].to_dict("records")
         passages = [_describe_passage(source, row) for row in rows]
         said = [_say_found(one), _say_used(one, passages)]
         verdict = ", ".join(filter(None, said))
