@@ -4,6 +4,7 @@ finished is lost.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -343,14 +344,14 @@ def test_a_reader_that_leaves_early_is_no_failure_and_loses_no_trace(
 
 
 def test_a_terminal_that_lacks_characters_still_shows_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    asked = ("ask", f"{QUESTION} Zoë → 電影", *BRIEF[2:])
-    process = start(*asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
-    out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (cli.DONE, b"")
-    assert QUESTION.encode() in out
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["ask", f"{QUESTION} Zoë → 電影", *BRIEF[2:]])
+    assert (ended.value.code, capsys.readouterr().err) == (cli.DONE, "")
+    assert QUESTION.encode() in terminal.buffer.getvalue()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -98,12 +98,15 @@ class FakeServer(ThreadingHTTPServer):
             if body.get("echo"):
                 before = self.lm.model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
                 rows = [(ids[0], None), *zip(ids[1:], before, strict=True)]
+            cached, new = None, tokens
             for _ in range(body["max_tokens"]):
-                row = self.lm.model(torch.tensor([tokens])).logits[0, -1].log_softmax(-1)
+                output = self.lm.model(torch.tensor([new]), past_key_values=cached)
+                cached, row = output.past_key_values, output.logits[0, -1].log_softmax(-1)
                 scores = row.clone()
                 for i, value in bias.items():
                     scores[i] += value
                 tokens.append((int(scores.argmax()) + self.shift) % len(row))
+                new = tokens[-1:]
                 rows.append((tokens[-1], row))
                 if tokens[-1] in self.lm.eos:
                     reason = "stop"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answering import embedded
 from given import METHODS, Case, cases, some
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,7 +124,7 @@ def test_interrupted_and_resumed_alone_and_side_by_side_it_is_the_same(
 
 
 def test_a_trace_of_it_is_what_is_asked_at_that_theta() -> None:
-    lab, few = dl.Lab(), dl.benchmark("almanac/hotpotqa", limit=2)
+    lab, few = embedded().replace(cache=True), dl.benchmark("almanac/hotpotqa", limit=2)
     curve = lab.curve(few, "dragin", top_n=5, progress=False)
     asking = lab.replace(exemplars=few.template)
     for theta in (0.2, 0.4, 1.0):
@@ -139,7 +140,7 @@ def test_a_trace_of_it_is_what_is_asked_at_that_theta() -> None:
 
 
 def test_the_table_has_a_row_where_anything_changes() -> None:
-    curve = dl.Lab().curve(dl.benchmark("almanac/hotpotqa", limit=3), progress=False)
+    curve = embedded().curve(dl.benchmark("almanac/hotpotqa", limit=3), progress=False)
     table = curve.table
     assert table["until"].tolist() == [*table["value"].tolist()[1:], math.inf]
     for row in table.itertuples():
@@ -182,7 +183,7 @@ def test_what_a_figure_shows_is_what_the_table_says() -> None:
 )
 def test_where_no_theta_says_what_is_written_a_curve_is_refused(method: Any, says: str) -> None:
     with pytest.raises(SettingError, match=says):
-        dl.Lab().curve(["Who?"], method, progress=False)
+        embedded().curve(["Who?"], method, progress=False)
 
 
 def test_what_judges_by_its_own_code_and_what_samples_are_refused() -> None:
@@ -203,7 +204,7 @@ def test_below_what_is_known_nothing_is_said() -> None:
     curve = dl.Curve.load(CORPORA / "almanac_curve_dragin.zip")
     with pytest.raises(SettingError, match=r"θ 0\.05 is below 0\.1, from which up"):
         curve.at(0.05)
-    few = dl.Lab().curve(["Who directed The Silent Fukain?"], most=2, lowest=0, progress=False)
+    few = embedded().curve(["Who directed The Silent Fukain?"], most=2, lowest=0, progress=False)
     assert len(few.pieces) == 2
     assert few.lowest == few.pieces["from"].min() > 0
     assert "1 question reached 2 pieces, so the curve begins at θ" in few.notes[0]

@@ -15,6 +15,7 @@ import dragin_lab as dl
 from dragin_lab.core.method import METHODS
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.reference.released import METHODS as REFERENCE_METHODS
+from dragin_lab.run.cache import Cache
 from dragin_lab.trace.file import load_trace, save_trace
 from dragin_lab.trace.kept import list_written
 from dragin_lab.trace.trace import Trace
@@ -33,6 +34,12 @@ CELLS = [
 @cache
 def parts() -> tuple[Any, Any]:
     return embedded().model, dl.BM25(dl.Corpus.load())
+
+
+@cache
+def drafts() -> Cache:
+    """Of the tests on what is read from drafts, not on how they are written."""
+    return Cache()
 
 
 def lab(**options: Any) -> dl.Lab:
@@ -126,12 +133,12 @@ def test_what_a_trigger_reads_is_there_again_in_a_stored_trace(tmp_path: Any, sl
         )
 
     for method in (dl.method("dragin"), dl.method(when="two-sides", what="question")):
-        trace = question(method, lab())
+        trace = question(method, lab(cache=drafts()))
         stored = load_trace(
             Trace, save_trace(trace, tmp_path / "t", slim=slim, hidden=method.name != "dragin")
         )
         for change in unchanged(stored):
-            branch = lab().branch(stored, **change)
+            branch = lab(cache=drafts()).branch(stored, **change)
             assert [c.ids.tolist() for c in branch.continuations] == [
                 c.ids.tolist() for c in trace.continuations
             ]

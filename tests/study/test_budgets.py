@@ -61,7 +61,7 @@ def test_what_cannot_be_reached_says_what_can() -> None:
 
 
 def test_a_budget_is_what_these_questions_cost_and_says_what_others_do() -> None:
-    lab, asked = embedded(), almanac.questions("2wikimultihopqa")
+    lab, asked = embedded().replace(cache=True), almanac.questions("2wikimultihopqa")
     few, others = list(asked[:3]), list(asked[3:5])
     how: dict[str, Any] = {"top_n": 5, "max_new_tokens": 24}
     theta = lab.budget(few, 1, held_out=others, **how)
@@ -75,7 +75,7 @@ def test_a_budget_is_what_these_questions_cost_and_says_what_others_do() -> None
 
 
 def test_one_theta_for_all_and_the_best_for_each() -> None:
-    lab, asked = embedded(), almanac.questions("hotpotqa")[:4]
+    lab, asked = embedded().replace(cache=True), almanac.questions("hotpotqa")[:4]
     curve = lab.curve(list(asked), top_n=5, progress=False)
     headroom, every = curve.headroom, curve.values("em")  # (q, t)
     one, each = headroom.table["em"]
