@@ -4,6 +4,7 @@ goes wrong.
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -311,6 +312,7 @@ def test_a_line_stands_only_where_all_texts_are_followed_to_their_end() -> None:
             assert (value is not None) == whole
 
 
+@functools.cache
 def few_curves() -> dl.Curve:
     return embedded().curve(
         list(almanac.questions("hotpotqa")[:2]), top_n=5, max_new_tokens=24, progress=False
