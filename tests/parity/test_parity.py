@@ -9,6 +9,7 @@ import functools
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from spacy.language import Language
 from dragin_lab.catalog.by_name import method
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.lab import Lab
 from dragin_lab.run.cache import Cache, serve_from
@@ -66,11 +68,12 @@ def parity_tags(doc: spacy.tokens.Doc) -> spacy.tokens.Doc:
 
 
 @functools.cache
-def tagged() -> Language:
+def tagged() -> Pipeline:
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
     nlp.add_pipe("parity_tags")
-    return nlp
+    # as one of the package's own, so that it is not described anew for every case
+    return dataclasses.replace(load_pipeline(nlp), built_in=True)
 
 
 def model_folder(name: str) -> Path | None:
@@ -120,7 +123,7 @@ def retriever(name: str) -> RecordedRetriever:
     return RecordedRetriever(name)
 
 
-def method_of(case: dict, nlp: Language | None) -> Method:
+def method_of(case: dict, nlp: Any) -> Method:
     settings = case["settings"]
     options: dict = {
         "max_new_tokens": settings["generate_max_length"],
@@ -141,16 +144,14 @@ def method_of(case: dict, nlp: Language | None) -> Method:
     return method(case["method"], variant="reference", nlp=nlp, **options)
 
 
-def answer(case: dict, nlp: Language | None) -> Trace:
+def answer(case: dict, nlp: Any) -> Trace:
     exemplars = [Exemplar(**e) for e in SETS[case["set"]]["exemplars"]]
-    events = Lab(
+    lab = Lab(
         language_model(case["set"]),
         retriever=retriever(case["set"]),
         exemplars=PromptTemplate(exemplars),
-    ).stream(case["question"], method_of(case, nlp))
-    for _ in events:
-        pass
-    return events.trace
+    )
+    return lab.ask(case["question"], method_of(case, nlp))
 
 
 def assert_same_answer(trace: Trace, expected: dict) -> None:
