@@ -65,10 +65,9 @@ def __getattr__(name: str) -> Any:
 
 
 def _open_pages() -> None:
-    """Import the views that are text and HTML, and so need no plotly."""
+    """Import the pages of one trace, which need neither plotly nor an index."""
     from dragin_lab.views import (  # noqa: F401
         attribution,
-        comparing,
         overview_page,
         rows,
         trace_page,
@@ -76,8 +75,10 @@ def _open_pages() -> None:
 
 
 def _open_figures() -> None:
+    """Import all that compares and draws."""
     from dragin_lab.views import (  # noqa: F401
         attribution_figures,
+        comparing,
         curves,
         differing,
         doubt,

@@ -5,18 +5,20 @@ attributed traces.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from tqdm import tqdm
 
 from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import TRACES, RunRecord, trace_name
-from dragin_lab.run.setup import Setup
 from dragin_lab.study.attribution import LEAST, RETRIEVALS, SURE, Attribution, is_attributed
 from dragin_lab.study.leaving_out import attribute_trace
 from dragin_lab.trace.file import SLIM, save_trace
 from dragin_lab.warning import warn
+
+if TYPE_CHECKING:
+    from dragin_lab.run.setup import Setup
 
 
 def attribute_run(setup: Setup, record: RunRecord, progress: bool = False) -> None:

@@ -93,7 +93,7 @@ built = Corpus.build("hub:me/mine#train", out / "built", fields="id=doc_id,text=
 lines = {"passages": [(p.id, p.text) for p in built], "source": built.passages.about["source"]}
 questions = load_questions("hub:me/mine#test", fields="id=doc_id,question=q,answer=gold")
 lines["questions"] = [q.golds for q in questions]
-first = load("hub:me/mine#train", 1, fields="id=doc_id,question=q,answer=gold")
+first = load_questions("hub:me/mine#train", 1, fields="id=doc_id,question=q,answer=gold")
 lines["first"] = [q.text for q in first]
 for source in ("hub:me/mine", "hub:me/mine#dev", "hub:me/other"):
     try:
