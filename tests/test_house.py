@@ -32,7 +32,7 @@ WEIGHT = {
     "retrieval": 11_127,
     "run": 23_613,
     "study": 12_467,
-    "results": 26_024,
+    "results": 26_028,
     "views": 32_793,
     "widgets": 11_229,
     "cli": 7_280,
