@@ -12,11 +12,11 @@ from dragin_lab.study.attribution import Attribution
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import theme
 from dragin_lab.views.episodes import PARTS, find_parts
-from dragin_lab.views.facts import num
+from dragin_lab.views.facts import num, shorten
 
 UNUSED = 0.03  # the width of a passage that gave no word, as a share of all
 LINE, HEAD = 26, 190  # pixels
-HEADINGS = ("asked with", "query", "found (grey: not used)", "gave")
+HEADINGS = ("asked with", "query", "found", "gave")
 QUERY = 0  # the place of the query's node
 
 
@@ -37,7 +37,7 @@ def draw_flow(source: Attribution, step: int | None = None) -> go.Figure:
     if own.query is None:
         return theme.message(trace.question.text, f"Step {number} retrieved nothing.")
     bands = theme.Bands()
-    bands.add(own.query.text, theme.INK)
+    bands.add(shorten(own.query.text, 22), theme.INK)
     asked = add_asked(bands, trace, own)
     given = add_given(bands, source, number)
     figure = bands.draw()
@@ -46,7 +46,9 @@ def draw_flow(source: Attribution, step: int | None = None) -> go.Figure:
         at = {"xref": "paper", "yref": "paper", "xanchor": side, "yanchor": "bottom"}
         theme.write(figure, f"<b>{text}</b>", place / 3, 1.02, **at)
     reason = own.decision.reason if own.decision is not None else "searched first"
-    return theme.finish(figure, f"Step {number}: {reason}", HEAD + LINE * max(asked, given))
+    return theme.finish(
+        figure, f"Step {number}: {reason}; grey passages: not used", HEAD + LINE * max(asked, given)
+    )
 
 
 def add_asked(bands: theme.Bands, trace: Trace, step: Step) -> int:

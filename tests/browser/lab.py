@@ -30,6 +30,9 @@ ROOT = Path(__file__).parents[2]
 PATIENCE, START, RUN = 60, 90, 400
 #: Widths of a window in CSS pixels at which pages are looked at.
 WIDE, NARROW, PHONE = 1280, 700, 400
+#: What plotly's renderer of JupyterLab says where a figure, redrawn while a window changes its
+#: width, goes from the page before it is resized, as the one below a live control does.
+OF_PLOTLY = "Resize must be passed a displayed plot div element"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 #: What JupyterLab would ask the network for, and what hides cells that are not on screen.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -169,8 +172,12 @@ class Pages:
         page.on(
             "console", lambda said: self.heard.append(said.text) if said.type == "error" else None
         )
-        page.on("pageerror", lambda error: self.heard.append(str(error)))
+        page.on("pageerror", lambda error: self._hear(str(error)))
         return page
+
+    def _hear(self, error: str) -> None:
+        if OF_PLOTLY not in error:
+            self.heard.append(error)
 
     def close(self) -> None:
         """Close them all; fail where one of them complained."""
