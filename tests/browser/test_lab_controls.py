@@ -96,13 +96,15 @@ def test_controls_are_used_by_mouse_and_by_keyboard(notebook, picture):
 
 
 @pytest.mark.deep
-def test_on_a_busy_machine_figure_page_and_python_say_the_same_threshold(lab, browser):
+@pytest.mark.parametrize("theme", ["light", "dark"] * 5)
+def test_on_a_busy_machine_figure_page_and_python_say_the_same_threshold(lab, browser, theme):
     pages, board = Pages(browser), "tuner = dl.tune([trace, trace])\ntuner"
     notebook = Notebook.open(
         pages(lab),
         lab,
         write_notebook(lab.root, "busy.ipynb", [CELLS[0], board, "tuner.theta.value"]),
     )
+    notebook.theme(theme)
     busy = notebook.page.context.new_cdp_session(notebook.page)
     busy.send("Emulation.setCPUThrottlingRate", {"rate": 6})
     assert [error for cell in notebook.run_all() for error in cell.errors] == []
