@@ -18,6 +18,7 @@ import plotly.graph_objects as go
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 import dragin_lab as dl
+from dragin_lab.views import theme
 from dragin_lab.trace.trace import Prompt
 
 TRIGGERS = ["rind", "entropy", "probability", "margin", "random"]
@@ -60,11 +61,12 @@ def rate_triggers(scored: pd.DataFrame, triggers: list[str] = TRIGGERS) -> pd.Da
 
 def draw_roc(scored: pd.DataFrame, triggers: list[str] = TRIGGERS) -> go.Figure:
     """The ROC curve of each trigger: a point for each θ."""
-    figure = go.Figure()
+    figure = theme.Figure()
     for name in triggers:
         alarms, found, _ = roc_curve(scored["missing"], scored[name])
         figure.add_scatter(x=alarms, y=found, name=name)
-    return figure.update_layout(xaxis_title="supported that fire", yaxis_title="missing that fire")
+    figure.update_layout(xaxis_title="supported that fire", yaxis_title="missing that fire")
+    return theme.finish(figure, "Fired where it was missing, and where it was not", 440)
 
 
 def read_labels(labels: list, template: dl.PromptTemplate) -> pd.DataFrame:
