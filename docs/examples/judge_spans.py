@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 import dragin_lab as dl
-from dragin_lab.views import theme
 from dragin_lab.trace.trace import Prompt
+from dragin_lab.views import theme
 
 TRIGGERS = ["rind", "entropy", "probability", "margin", "random"]
 
@@ -59,7 +58,7 @@ def rate_triggers(scored: pd.DataFrame, triggers: list[str] = TRIGGERS) -> pd.Da
     return table.sort_values("area", ascending=False, ignore_index=True)
 
 
-def draw_roc(scored: pd.DataFrame, triggers: list[str] = TRIGGERS) -> go.Figure:
+def draw_roc(scored: pd.DataFrame, triggers: list[str] = TRIGGERS) -> theme.Figure:
     """The ROC curve of each trigger: a point for each θ."""
     figure = theme.Figure()
     for name in triggers:
