@@ -33,7 +33,7 @@ WEIGHT = {
     "run": 23_613,
     "study": 12_467,
     "results": 26_028,
-    "views": 32_793,
+    "views": 32_799,
     "widgets": 11_229,
     "cli": 7_280,
     "root": 7_118,

@@ -405,3 +405,8 @@ def test_what_a_tokenizer_puts_after_each_text_is_taken_off_prompts(closing: str
     alone = [lms[0].write(request).ids.tolist() for request in requests]
     beside = lm_tiny.written(lms[1].batch(3), requests)
     assert [draft.ids.tolist() for draft in beside] == alone
+
+
+def test_what_else_a_model_asks_of_its_table_of_attention_is_the_tables_own() -> None:
+    table = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS
+    assert tap._Wrapped(table).valid_keys() == table.valid_keys()
