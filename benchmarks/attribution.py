@@ -690,7 +690,8 @@ def list_budgets(found: dict[str, Any]) -> list[dict[str, Any]]:
         if of := costs.get(name):
             ratio = sum(c["attribution_s"] for c in of) / sum(c["episodes_s"] for c in of)
             what = f"attribution of an episode, over its processor time ({name})"
-            budgets.append(common.budget(what, ratio, most))
+            why = "a text is scored under each subset of the passages in view, eight of three"
+            budgets.append(common.budget(what, ratio, most, note=why))
     return budgets
 
 
