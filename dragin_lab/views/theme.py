@@ -38,8 +38,8 @@ THETA = {"color": INK, "dash": "dash", "width": 1.5}  # the line of a threshold
 #: Of a bar, in places of its axis. Plotly's own goes by the gaps between a trace's bars, so that
 #: one over every third token would cover its neighbours.
 BAR = 0.92
-#: Letters in a line of a title; a figure that is 700 pixels wide holds them.
-WIDTH = 92
+#: Letters in a line of a title; a figure that is 600 pixels wide holds them.
+WIDTH = 76
 
 #: No font: by this name a page knows our figures from others.
 NAME = "dragin-lab"
