@@ -40,7 +40,7 @@ from dragin_lab.results.pieces import (
 from dragin_lab.results.runs import Runs
 from dragin_lab.run.benchmark import Benchmark, run_config
 from dragin_lab.run.intervals import MEASURES, describe_failures, intervals_of
-from dragin_lab.run.rundir import Root, RunRecord
+from dragin_lab.run.rundir import Root, RunRecord, open_zip
 from dragin_lab.run.setup import Setup
 from dragin_lab.study.whatif import Replay, refuse_no_interval
 from dragin_lab.text import printable
@@ -96,7 +96,7 @@ class Curve:
         """
         given = as_path(path, local=True)
         packed = given.suffix == ".zip"
-        files = zipfile.Path(given) if packed else given
+        files = zipfile.Path(open_zip(given)) if packed else given
         config = read_config(files)
         found = Pieces(config["curve"]["lowest"], config["curve"]["most"])
         read_into(found, files, None if packed else given)

@@ -351,8 +351,8 @@ def _find_folders(root: Path) -> list[tuple[Path, Root]]:
     return [(folder, folder) for folder in sorted(runs)]
 
 
-def _read_zip(path: Path) -> list[tuple[Path, Root]]:
-    """The run directories in a zip of them, such as ``shutil.make_archive`` writes."""
+def open_zip(path: Path) -> zipfile.ZipFile:
+    """A zip that is whole. Raises ``RunError`` for one that is not, and for none."""
     try:
         archive = zipfile.ZipFile(path)
         size = sum(member.file_size for member in archive.infolist())
@@ -365,6 +365,12 @@ def _read_zip(path: Path) -> list[tuple[Path, Root]]:
             raise zipfile.BadZipFile(f"{damaged} is not what was written")
     except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, zlib.error) as error:
         raise RunError(f"{path}: cannot be read ({error}); get the file again") from None
+    return archive
+
+
+def _read_zip(path: Path) -> list[tuple[Path, Root]]:
+    """The run directories in a zip of them, such as ``shutil.make_archive`` writes."""
+    archive = open_zip(path)
     runs: list[tuple[Path, Root]] = []
     for name in archive.namelist():
         if PurePosixPath(name).name == CONFIG:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import dragin_lab as dl
 from dragin_lab.catalog.exchanged import exchange_settings
-from dragin_lab.errors import SettingError
+from dragin_lab.errors import RunError, SettingError
 from dragin_lab.results.pieces import PIECES
 from dragin_lab.study.whatif import refuse_no_interval
 
@@ -208,3 +208,10 @@ def test_below_what_is_known_nothing_is_said() -> None:
     assert len(few.pieces) == 2
     assert few.lowest == few.pieces["from"].min() > 0
     assert "1 question reached 2 pieces, so the curve begins at θ" in few.notes[0]
+
+
+def test_a_zip_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "torn.zip").write_bytes(b"PK\x03\x04 torn")
+    for name in ("torn.zip", "none.zip"):
+        with pytest.raises(RunError, match=rf"{name}: cannot be read .+ get the file again"):
+            dl.Curve.load(tmp_path / name)
