@@ -137,8 +137,8 @@ def refuse_argument(error: TypeError, given: Iterable[str]) -> None:
     for name in given:
         if f"'{name}'" in str(error):
             near = difflib.get_close_matches(name, NAMES, n=1)
-            hint = f"did you mean {near[0]!r}? N" if near else "n"
+            neither = f"did you mean {near[0]!r}? Neither" if near else "neither"
             raise SettingError(
-                f"argument {name!r} does not exist; {hint}either dragin_lab nor transformers'"
+                f"argument {name!r} does not exist; {neither} dragin_lab nor transformers'"
                 " from_pretrained takes it for this model"
             ) from error
