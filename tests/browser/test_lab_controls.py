@@ -111,7 +111,7 @@ def test_on_a_busy_machine_figure_page_and_python_say_the_same_threshold(lab, br
     tuner = control(notebook, 1)
     handle = tuner.locator(".noUi-handle").first
     handle.focus()
-    for _ in range(20):
+    for _ in range(6):
         handle.press("ArrowRight")
     theta = literal_eval(notebook.run(2).outputs[-1]["data"]["text/plain"])
     assert theta > 0.5
