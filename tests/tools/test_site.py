@@ -4,11 +4,12 @@ asks no network.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from mkdocs.__main__ import cli as mkdocs
 
 import dragin_lab
 from dragin_lab import views
@@ -16,23 +17,26 @@ from dragin_lab.cli.app import cli
 from tools import site
 from tools.base import ROOT
 
-#: What `make docs-site` runs, less the path of Python.
+#: What `make docs-site` hands to MkDocs.
 COMMAND = re.search(
-    r"python (-m mkdocs build .*)", (ROOT / "Makefile").read_text(encoding="utf-8")
+    r"python -m mkdocs (build .*)", (ROOT / "Makefile").read_text(encoding="utf-8")
 )[1].split()  # type: ignore[index]
 
 
-def build(site: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *COMMAND, "--site-dir", str(site), *options]
-    settings = {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(
-        command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True
-    )
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where `make docs-site` builds, with what it sets."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
+
+
+def build(site: Path, *options: str) -> Result:
+    return CliRunner().invoke(mkdocs, [*COMMAND, "--site-dir", str(site), *options])
 
 
 def test_it_builds_names_all_that_is_public_and_asks_no_network(tmp_path: Path) -> None:
     done = build(tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.exit_code == 0, done.stderr[-3000:]
     python = (tmp_path / "reference/python.html").read_text(encoding="utf-8")
     for name in [*(f"dl.{n}" for n in dragin_lab.__all__), *(f"views.{n}" for n in views.__all__)]:
         assert re.search(rf">\s*{re.escape(name)}\s*<", python), name
@@ -81,7 +85,7 @@ def test_it_fails_on_every_address_that_leads_nowhere(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     done = build(tmp_path / "site", "--config-file", str(settings))
-    assert done.returncode != 0
+    assert done.exit_code != 0
     warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
     assert [
         html for html, address in BROKEN.items() if not any(address in line for line in warnings)
