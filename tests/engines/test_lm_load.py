@@ -28,6 +28,7 @@ from dragin_lab import engines
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import load, names, tap, writing
 from dragin_lab.engines import transformers as engine
+from dragin_lab.engines.check import FLOAT32, HALF, Limits
 from dragin_lab.engines.layers import choose_layer, describe_layer
 from dragin_lab.engines.load import LanguageModel
 from dragin_lab.errors import ModelError, SettingError
@@ -59,12 +60,23 @@ def test_a_folder_loads_in_float32_with_all_it_needs() -> None:
     assert repr(lm).startswith(
         "LanguageModel(almanac-small, LlamaForCausalLM, float32 on cpu, layer 3 of 3, "
     )
-    assert LanguageModel.load(str(SMALL), dtype="bfloat16").model.dtype == torch.bfloat16
     checks = lm.check()
     for what in ("decoding", "a prompt read in parts", "a left-padded batch"):
         said = {f"{what} gives the probabilities of one pass", f"{what} gives the rows of one pass"}
         assert said <= {check.name for check in checks}
     assert all(check.passed and 0 <= check.value <= check.limit for check in checks)
+
+
+@pytest.mark.parametrize(("dtype", "limits"), [("float32", FLOAT32), ("bfloat16", HALF)])
+def test_every_check_of_what_is_written_has_the_limits_of_its_type(
+    dtype: str, limits: Limits
+) -> None:
+    lm = LanguageModel.load(str(SMALL), dtype=dtype)
+    assert lm.model.dtype == getattr(torch, dtype)
+    checks = lm.check()
+    for ending, limit in (("the probabilities", limits.decoded), ("the rows", limits.rows)):
+        written = [check.limit for check in checks if check.name.endswith(f"{ending} of one pass")]
+        assert written == [limit] * 3  # decoding, in parts, side by side
 
 
 def test_provenance_says_what_decides_the_output(folder: Path) -> None:
