@@ -44,12 +44,11 @@ def kind_of(record: Collection[str]) -> str | None:
     kinds = {
         "questions": "iirc",
         "qid": "strategyqa",
-        "answer_id": BENCHMARKS[0],
-        "evidences": BENCHMARKS[0],
+        "answer_id": "2wikimultihopqa",
+        "evidences": "2wikimultihopqa",
+        "_id": "hotpotqa",
     }
-    return next(
-        (kind for field, kind in (kinds | {"_id": "hotpotqa"}).items() if field in record), None
-    )
+    return next((kind for field, kind in kinds.items() if field in record), None)
 
 
 def read_records(path: Path) -> tuple[str, list[tuple[str, Any]]]:
@@ -168,7 +167,7 @@ def read_benchmark(path: Path) -> Iterator[tuple[str, Question]]:
         row = convert_record(place, record, _TYPES[kind], DataError)
         if golds := dict.fromkeys(gold.strip() for gold in _list_golds(row, names) if gold.strip()):
             answered = True
-            yield place, make_question(place, row.id, row.question, tuple(golds))
+            yield place, make_question(place, row.id, row.question, golds)
     if not answered:
         raise DataError(f"{path}: holds no question that can be answered")
 
@@ -178,10 +177,7 @@ def _list_golds(row: Any, names: Mapping[str, Sequence[str]]) -> Sequence[str]:
         case bool(answer):
             return ["yes" if answer else "no"]
         case str(answer):
-            return [
-                answer,
-                *(names.get(row.answer_id or "", ()) if isinstance(row, TwoWiki) else ()),
-            ]
+            return [answer, *names.get(getattr(row, "answer_id", ""), ())]
         case AnswerSpans():
             return [span.text for span in row.answer.answer_spans]
         case Value():

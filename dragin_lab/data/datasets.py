@@ -24,6 +24,7 @@ from dragin_lab.data.benchmarks import BENCHMARKS, is_own, kind_of, read_benchma
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
 from dragin_lab.data.json_files import first_fields
 from dragin_lab.data.questions import PLAIN, check_ids, read_questions
+from dragin_lab.data.tabular import Fields
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
 from dragin_lab.text import compose
@@ -38,14 +39,12 @@ FILES = {
 }
 #: What precedes the test question (reference-behaviour §1).
 INSTRUCTIONS = {
-    "2wikimultihopqa": "",
     "hotpotqa": (
         "Answer the following question by reasoning step-by-step, following the example above.\n"
     ),
     "strategyqa": (
         "Following the examples above, answer the question by reasoning step-by-step.\n\n"
     ),
-    "iirc": "",
 }
 
 
@@ -56,7 +55,7 @@ def load_questions(
     split: str | None = None,
     sample: int | None = None,
     seed: int = 0,
-    fields: str | Mapping[str, str] | None = None,
+    fields: Fields = None,
 ) -> list[Question]:
     """The questions of a benchmark, in the order of their file.
 
@@ -129,7 +128,7 @@ def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
 @cache
 def _read_titles(path: Path) -> dict[tuple[str, str], tuple[str, ...]]:
     """The titles that a file names for each question, by its id and text."""
-    named: dict[tuple[str, str], tuple[str, ...]] = {}
+    named = {}
     for _, record in read_records(path)[1]:
         if not isinstance(record, dict):
             continue
@@ -160,7 +159,7 @@ def _titles_of(row: Mapping[str, Any]) -> tuple[str, ...]:
 @cache
 def _labelled_passages() -> dict[str, tuple[str, ...]]:
     """The passages that each of Almanac's questions needs, by its text."""
-    needed: dict[str, tuple[str, ...]] = {}
+    needed = {}
     for name in BENCHMARKS:
         for split in ("train", "dev", "test"):
             for labelled in almanac.labels(name, split):
@@ -257,15 +256,11 @@ def find_benchmark(source: str | Path, split: str | None = None) -> Path:
     else:
         path = as_path(source, DataError)
         if path.is_dir():
-            inside = [
-                path / file for file in dict.fromkeys(FILES.values()) if (path / file).is_file()
-            ]
+            names = sorted({*FILES.values()})
+            inside = [file for file in names if (path / file).is_file()]
             if len(inside) != 1:
-                raise DataError(
-                    f"{path}: holds none of {', '.join(sorted(set(FILES.values())))}; give the file"
-                    " itself"
-                )
-            path = inside[0]
+                raise DataError(f"{path}: holds none of {', '.join(names)}; give the file itself")
+            path /= inside[0]
         elif not path.is_file():
             known = [*BENCHMARKS, *(f"almanac/{n}" for n in BENCHMARKS)]
             near = difflib.get_close_matches(name.lower(), known, n=1)
@@ -279,5 +274,5 @@ def find_benchmark(source: str | Path, split: str | None = None) -> Path:
 
 
 def _almanac_kind(source: str | Path) -> str | None:
-    kind = str(source).removeprefix("almanac/")
-    return kind if str(source) == f"almanac/{kind}" and kind in BENCHMARKS else None
+    first, _, kind = str(source).partition("/")
+    return kind if first == "almanac" and kind in BENCHMARKS else None

@@ -65,15 +65,11 @@ def find_preset(
     source does not give.
     """
     every = presets()
-    model = choice(
-        "model", plain_name(model), tuple(dict.fromkeys(p.model for p in every if p.model != "*"))
-    )
-    dataset = choice(
-        "data set",
-        check_text("dataset", dataset).lower(),
-        tuple(dict.fromkeys(p.dataset for p in every)),
-    )
-    choice("method", method, tuple(METHODS))
+    models = dict.fromkeys(p.model for p in every if p.model != "*")
+    model = choice("model", plain_name(model), models)
+    dataset = check_text("dataset", dataset).lower()
+    choice("data set", dataset, dict.fromkeys(p.dataset for p in every))
+    choice("method", method, METHODS)
     choice("source", source, SOURCES)
     fitting = [
         p for p in every if (p.method, p.dataset) == (method, dataset) and p.model in (model, "*")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.data import tabular
-from dragin_lab.data.tabular import Placed
+from dragin_lab.data.tabular import Fields, Placed
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.text import compose
 from dragin_lab.trace.trace import Question
@@ -48,8 +48,9 @@ _ALIASES = re.compile(
     r".?(answer|name|label|gold|response|text|form))",
     re.IGNORECASE,
 )
-#: What says that a question has no answer, and the value that says so: MuSiQue-Full's, SQuAD 2's.
-FLAGS = {"answerable": False, "is_impossible": True}
+_YES, _NO, _UNTOLD = ("true", "1", "yes"), ("false", "0", "no"), ("none", "")
+#: What says that a question has no answer, and how it says so: MuSiQue-Full's, SQuAD 2's.
+FLAGS = {"answerable": _NO, "is_impossible": _YES}
 #: The fields of golds that stand in a mapping: TriviaQA's, SQuAD's, KILT's; and TriviaQA's word for
 #: a secret answer.
 GOLDS_IN = (("value", "aliases", "humananswers"), ("text",), ("answer",))
@@ -57,9 +58,7 @@ UNTOLD = "<unk>"
 BEIR = "queries.jsonl"  # in a folder of BEIR
 
 
-def read_questions(
-    source: Any, fields: str | Mapping[str, str] | None = None, limit: int | None = None
-) -> list[Question]:
+def read_questions(source: Any, fields: Fields = None, limit: int | None = None) -> list[Question]:
     """The questions of a file, a saved data set, a DataFrame, a Hugging Face data set or an
     iterable of dictionaries.
 
@@ -163,39 +162,37 @@ def check_ids(placed: Iterable[tuple[str, Question]]) -> list[Question]:
 
 
 def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[str]) -> Question:
-    values = {
-        name: tabular.pick_value(placed, name, FIELDS[name], fields)
+    id, question, aliases = (
+        tabular.pick_value(placed, name, FIELDS[name], fields)
         for name in ("id", "question", "aliases")
-    }
-    if values["question"] is None:
+    )
+    if question is None:
         has = tabular.list_fields(placed)
         raise DataError(f"{placed.place}: has no question; {has}, as in fields='question=COLUMN'")
-    text = tabular.text_of(placed, "question", values["question"])
-    id = str(placed.number) if values["id"] is None else tabular.id_of(placed, values["id"])
-    separator, golds = fields.get("separator"), tuple[str, ...]()
+    text = tabular.text_of(placed, "question", question)
+    id = tabular.id_of(placed, placed.number if id is None else id)
+    separator, golds = fields.get("separator"), dict[str, None]()
     answers = {name: tabular.pick_value(placed, "answer", (name,), {}) for name in columns}
     if "answer" in fields and answers[fields["answer"]] is None:
         raise DataError(
             f"{placed.place}: has no answer; {tabular.list_fields(placed)}, as in"
             " fields='answer=COLUMN'"
         )
-    golds_in: dict[str, tuple[str, ...]] = {}
+    golds_in = {}
     if not _is_marked(placed):
         for name, value in answers.items():
             if value is not None:
                 golds_in[name] = _read_golds(placed, value, separator)
     if golds_in:
         golds = max(golds_in.values(), key=len)
-        if any(not {*texts} <= {*golds} for texts in golds_in.values()):
+        if any(texts.keys() - golds for texts in golds_in.values()):
             both = " and ".join(map(repr, golds_in))
             raise DataError(
                 f"{placed.place}: has both {both}, which differ; say which has the golds with"
                 " fields='answer=COLUMN'"
             )
-        if golds and values["aliases"] is not None:
-            golds = tuple(
-                dict.fromkeys((*golds, *_read_golds(placed, values["aliases"], separator, least=0)))
-            )
+        if golds and aliases is not None:
+            golds |= _read_golds(placed, aliases, separator, least=0)
     return make_question(placed.place, id, text, golds)
 
 
@@ -203,41 +200,30 @@ def _is_marked(placed: Placed) -> bool:
     """Whether a row says that its question has no answer. Raises ``DataError`` for a value that
     says neither.
     """
-    said = {
-        "true": True,
-        "1": True,
-        "yes": True,
-        "false": False,
-        "0": False,
-        "no": False,
-        "none": None,
-        "": None,
-    }
-    for name, none in FLAGS.items():
-        value = (
-            str(tabular.pick_value(placed, name, (name,), {})).strip().lower().removesuffix(".0")
-        )
-        if value not in said:
+    for name, unanswerable in FLAGS.items():
+        value = str(tabular.pick_value(placed, name, (name,), {}))
+        value = value.strip().lower().removesuffix(".0")
+        if value not in _YES + _NO + _UNTOLD:
             raise DataError(
                 f"{placed.place}: {name} is {value[:40]!r}; give true or false, or leave it out"
             )
-        if said[value] is none:
+        if value in unanswerable:
             return True
     return False
 
 
-def make_question(place: str, id: str, text: str, golds: tuple[str, ...]) -> Question:
+def make_question(place: str, id: str, text: str, golds: Iterable[str]) -> Question:
     if not text.strip():
         raise DataError(f"{place}: the question is empty")
     try:
-        return Question(compose(id), text.strip(), golds)
+        return Question(compose(id), text.strip(), tuple(golds))
     except SettingError as error:
         raise DataError(f"{place}: {error}") from None
 
 
 def _read_golds(
     placed: Placed, value: Any, separator: str | None, least: int = 1
-) -> tuple[str, ...]:
+) -> dict[str, None]:
     """The texts of an answer, each once; none for SQuAD 2's and KILT's ways to say so."""
     if isinstance(value, str):
         value = value.split(separator) if separator else _parse_text(value)
@@ -248,7 +234,7 @@ def _read_golds(
         raise DataError(
             f"{placed.place}: the answer is empty; give at least one text that counts as right"
         )
-    return tuple(golds)
+    return golds
 
 
 def _golds_in(placed: Placed, value: Any) -> Iterator[Any]:

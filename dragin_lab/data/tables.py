@@ -21,7 +21,7 @@ from dragin_lab.errors import DataError
 from dragin_lab.warning import warn
 
 #: What ``fields`` may say of a table, beside the names of its columns.
-OPTIONS: dict[str, tuple[str, ...]] = {"delimiter": (), "encoding": (), "header": ()}
+OPTIONS = ("delimiter", "encoding", "header")
 SOUND = (
     "a whole file in UTF-8, with one JSON object a line, or rows as long as the first one, whose"
     " fields are quoted where they hold quotation marks;"
@@ -59,10 +59,10 @@ def read_table(
     """
     form = _find_form(path, options, known, bare)
     csv.field_size_limit(1 << 30)  # characters, in the whole process
-    with _open_table(path, "rt", encoding=form.encoding, newline="") as file:
+    with open_packed(path, "rt", encoding=form.encoding, newline="") as file:
         rows = filter(None, csv.reader(file, delimiter=form.delimiter, strict=True))
         header = form.names or next(rows, [])
-        columns: list[str] = []
+        columns = []
         for place, name in enumerate(header):
             columns.append(f"{name}.{place}" if name in header[:place] else name)
         warned = form.delimiter != "\t"
@@ -81,8 +81,10 @@ def read_table(
             yield dict(zip(columns, row, strict=True))
 
 
-def _open_table(path: Path, mode: str, **how: Any) -> Any:
-    return (gzip.open if path.name.lower().endswith(".gz") else open)(path, mode, **how)
+def open_packed(path: Path, mode: str, **options: Any) -> Any:
+    """A file opened as ``open`` does, one that is packed too."""
+    opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
+    return opened(path, mode, **options)
 
 
 def _find_form(
@@ -92,7 +94,7 @@ def _find_form(
     bare: Mapping[int, Sequence[str]],
 ) -> Form:
     usual = "\t" if ".tsv" in path.name.lower() else ","
-    with _open_table(path, "rb") as file:
+    with open_packed(path, "rb") as file:
         head = file.read(_HEAD)
     encoding = _read_codec(options["encoding"]) if "encoding" in options else _find_encoding(head)
     text = codecs.getincrementaldecoder(encoding)("replace").decode(head).removeprefix("\ufeff")
@@ -102,10 +104,8 @@ def _find_form(
         raise DataError(
             f"fields: delimiter={delimiter!r} is none; give one character, or {', '.join(_NAMED)}"
         )
-    if delimiter:
-        separator, rows = delimiter, _first_rows(text, delimiter)
-    else:
-        separator, rows = _find_separator(text, usual, known)
+    signs = [delimiter] if delimiter else [usual, *_NAMED.values()]
+    separator, rows = _find_separator(text, signs, known)
     first = rows[0] if rows else []
     has_known = not {*first}.isdisjoint(known)
     if (header := options.get("header", "")) not in ("", "yes", "no"):
@@ -115,12 +115,8 @@ def _find_form(
         bares = _is_data(first) and not _stands_above(rows)
     columns = [*map(str, range(1, len(first) + 1))]
     if bares and len(first) in bare and not {*columns} & {*known}:
-        columns = (
-            ["id", bare[1][0]]
-            if len(first) == 2 and first[0].isdecimal()
-            else list(bare[len(first)])
-        )
-    form = Form(separator, encoding, columns if bares else None)
+        is_numbered = len(first) == 2 and first[0].isdecimal()
+        columns = ["id", *bare[1]] if is_numbered else [*bare[len(first)]]
     spelt = {sign: name for name, sign in _NAMED.items()}.get(separator, separator)
     unusual = {
         f"delimiter={spelt}": separator != usual and not delimiter,
@@ -130,15 +126,18 @@ def _find_form(
     reading = ",".join(option for option, applies in unusual.items() if applies)
     if reading:
         warn(f"{path}: read with {reading}; where that is wrong, say it in fields")
-    return form
+    return Form(separator, encoding, columns if bares else None)
 
 
-def _find_separator(text: str, usual: str, known: Collection[str]) -> tuple[str, list[list[str]]]:
+def _find_separator(
+    text: str, signs: Sequence[str], known: Collection[str]
+) -> tuple[str, list[list[str]]]:
     """What separates the fields of a table, and its first rows by that: what finds the most known
-    names in the first, else what cuts all rows alike; the usual one where several do as well.
+    names in the first, else what cuts all rows alike; the usual one, the first of the signs,
+    where several do as well.
     """
-    rows_by = {sign: _first_rows(text, sign) for sign in (usual, *_NAMED.values())}
-    most, best, even = 0, "", []
+    rows_by = {sign: _first_rows(text, sign) for sign in signs}
+    most, best, even = 0, signs[0], set()
     for sign, rows in rows_by.items():
         first = rows[0] if rows else []
         names = len({*first}.intersection(known))
@@ -146,10 +145,9 @@ def _find_separator(text: str, usual: str, known: Collection[str]) -> tuple[str,
             most, best = names, sign
         lengths = set(map(len, rows))
         if len(first) > 1 and len(lengths) == 1:
-            even.append(sign)
+            even.add(sign)
     if not most:
-        signs = [sign for sign in ("\t", usual, ";", "|") if sign in even]
-        best = signs[0] if signs else usual
+        best = next((sign for sign in ("\t", best, ";", "|") if sign in even), best)
     return best, rows_by[best]
 
 

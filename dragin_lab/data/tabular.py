@@ -8,7 +8,6 @@ file alone, which is one value, as a whole.
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import math
 import numbers
@@ -17,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -25,24 +24,25 @@ import msgspec
 
 from dragin_lab.checks import shown
 from dragin_lab.data.json_files import read_objects
-from dragin_lab.data.tables import OPTIONS, SOUND, read_table
+from dragin_lab.data.tables import OPTIONS, SOUND, open_packed, read_table
 from dragin_lab.errors import DataError, DraginLabError, MissingPackageError
 from dragin_lab.files import as_path, cache_remedy
 from dragin_lab.trace.trace import Passage, Question
 
 T = TypeVar("T")
+#: What ``parse_fields`` reads: "id=doc_id,text=contents", or a mapping.
+Fields = str | Mapping[str, str] | None
 #: The type of a text in a record that must not be blank, for ``convert_record``.
 Filled = Annotated[str, msgspec.Meta(pattern=r"\S")]
 HUB = "hub:"
-JSON_LINES, TABLES, PARQUET = (
-    (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz"),
-    (".csv", ".csv.gz", ".tsv", ".tsv.gz"),
-    (".parquet",),
-)
+JSON_LINES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
 JSON = (".json",)
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+PARQUET = (".parquet",)
 _SAVED = ("dataset_dict.json", "state.json")  # one is in every folder that `datasets` saves
 _ARROW = "__arrow_c_stream__"  # of Arrow's PyCapsule interface
 _AT_ONCE = 1000  # rows of a table
+_NONE: Mapping[Any, Any] = {}
 ACCEPTED = (
     f"a {', '.join(JSON_LINES + JSON + TABLES + PARQUET)} file, a folder saved by datasets,"
     f" {HUB}OWNER/NAME[/CONFIG][#SPLIT], a DataFrame, a table of Arrow, a datasets.Dataset, or an"
@@ -74,9 +74,9 @@ def is_tabular(source: object) -> bool:
 
 def read_rows(
     source: Any,
-    fields: Mapping[str, str] | None = None,
-    usual: Mapping[str, Iterable[str]] | None = None,
-    bare: Mapping[int, Sequence[str]] | None = None,
+    fields: Mapping[str, str] = _NONE,
+    usual: Mapping[str, Iterable[str]] = _NONE,
+    bare: Mapping[int, Sequence[str]] = _NONE,
     limit: int | None = None,
 ) -> Iterator[Placed]:
     """The records of a source (``ACCEPTED``), in order; the values of CSV and TSV files are all
@@ -90,52 +90,41 @@ def read_rows(
     Raises ``DataError`` with the file and the row that is wrong and what would be accepted,
     ``MissingPackageError`` where the package that reads the source is not installed.
     """
-    return islice(_open_rows(source, fields, usual, bare, limit), limit)
-
-
-def _open_rows(
-    source: Any,
-    fields: Mapping[str, str] | None,
-    usual: Mapping[str, Iterable[str]] | None,
-    bare: Mapping[int, Sequence[str]] | None,
-    limit: int | None,
-) -> Iterator[Placed]:
+    name, is_file = str(source), isinstance(source, str | Path)
     if not is_tabular(source):
-        shown = (
-            source
-            if isinstance(source, str | Path)
-            else f"{type(source).__name__} {str(source)[:40]!r}"
-        )
+        shown = name if is_file else f"{type(source).__name__} {name[:40]!r}"
         raise DataError(f"{shown}: holds no rows that can be read; give {ACCEPTED}")
-    options = {key: value for key, value in (fields or {}).items() if key in OPTIONS}
-    if options and not (isinstance(source, str | Path) and str(source).lower().endswith(TABLES)):
+    options = {key: fields[key] for key in OPTIONS if key in fields}
+    if options and not name.lower().endswith(TABLES):
         raise DataError(
-            f"fields {options}: {str(source)[:60]} is no {', '.join(TABLES)} file; leave them out"
+            f"fields {options}: {name[:60]} is no {', '.join(TABLES)} file; leave them out"
         )
-    if not isinstance(source, str | Path):
-        return _place_rows(type(source).__name__, _list_rows(source))
-    if str(source).startswith(HUB):
-        return _place_rows(str(source), _load_data_set(str(source), limit is not None))
-    name, path = str(source).lower(), as_path(source, DataError)
-    if path.is_dir():
-        return _place_rows(str(source), _load_saved(path))
+    if not is_file:
+        name, rows = type(source).__name__, _list_rows(source)
+    elif name.startswith(HUB):
+        rows = _load_data_set(name, limit is not None)
+    elif (path := as_path(source, DataError)).is_dir():
+        rows = _load_saved(path)
+    elif name.lower().endswith(TABLES):
+        known = {*fields.values(), *chain.from_iterable(usual.values())}
+        name, rows = str(path), read_table(path, options, known, bare)
+    else:
+        name, rows = str(path), _read_records(path)
+    return islice(_place_rows(name, rows), limit)
+
+
+def _read_records(path: Path) -> Iterable[Any]:
+    """The rows of a file that says itself what its fields are."""
+    name = path.name.lower()
     if name.endswith(JSON_LINES):
-        return read_json_lines(path)
-    if name.endswith(JSON):
-        return _place_rows(str(path), read_objects(path))
-    if name.endswith(PARQUET):
-        return _place_rows(str(path), _read_parquet(path))
-    known = {
-        *(fields or {}).values(),
-        *(column for names in (usual or {}).values() for column in names),
-    }
-    return _place_rows(str(path), read_table(path, options, known, bare or {}))
+        return _read_json(path)
+    return read_objects(path) if name.endswith(JSON) else _read_parquet(path)
 
 
 def _list_rows(source: Any) -> Iterable[Any]:
     """The rows of a table or data set of another library, or of anything that has some."""
     if _is_splits(source):
-        return _name_classes(_only_split("DatasetDict", source))
+        return _only_split("DatasetDict", source)
     if hasattr(source, "itertuples"):
         return list_records(source)
     if hasattr(source, _ARROW) and not hasattr(source, "features"):
@@ -163,9 +152,10 @@ def read_json_lines(path: Path) -> Iterator[Placed]:
 
 
 def _read_json(path: Path) -> Iterator[Any]:
-    opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
-    with opened(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
-        yield from (json.loads(line) for line in lines if line.strip())
+    with open_packed(path, "rt", encoding="utf-8-sig", newline="\n") as lines:
+        for line in lines:
+            if line.strip():
+                yield json.loads(line)
 
 
 def _place_rows(name: str, records: Iterable[Any]) -> Iterator[Placed]:
@@ -204,9 +194,8 @@ def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
         schema, features = file.schema_arrow, None
         if b'"ClassLabel"' in (schema.metadata or {}).get(b"huggingface", b""):
             features = _import_package("datasets", path).Features.from_arrow_schema(schema)
-        yield from _name_classes(
-            (row for batch in file.iter_batches(_AT_ONCE) for row in batch.to_pylist()), features
-        )
+        for batch in file.iter_batches(_AT_ONCE):
+            yield from _name_classes(batch.to_pylist(), features)
 
 
 def _name_classes(rows: Iterable[Any], features: Any = None) -> Iterable[Any]:
@@ -224,22 +213,18 @@ def _name_class(feature: Any, value: Any) -> Any:
         return feature.int2str(int(value)) if int(value) >= 0 else None
     if isinstance(feature, Mapping) and isinstance(value, Mapping):
         return {key: _name_class(feature.get(key), item) for key, item in value.items()}
-    inner = getattr(feature, "feature", None)  # of a list
-    return (
-        [_name_class(inner, item) for item in value]
-        if isinstance(value, list) and inner is not None
-        else value
-    )
+    if isinstance(value, list) and hasattr(feature, "feature"):
+        return [_name_class(feature.feature, item) for item in value]
+    return value
 
 
 def list_records(frame: Any) -> Iterator[dict[str, Any]]:
     """The rows of a DataFrame by column; an index that has a name is a column too."""
     named = [name for name in frame.index.names if name is not None and name not in frame.columns]
     frame = frame.reset_index(named) if named else frame
-    columns = [str(column) for column in frame.columns]
-    return (
-        dict(zip(columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)
-    )
+    columns = [*map(str, frame.columns)]
+    for row in frame.itertuples(index=False, name=None):
+        yield dict(zip(columns, row, strict=True))
 
 
 def _load_data_set(name: str, streamed: bool) -> Any:
@@ -252,14 +237,14 @@ def _load_data_set(name: str, streamed: bool) -> Any:
     where = "/".join(parts[:2])
     with _naming(name) as datasets:
         data_set = datasets.load_dataset(where, *parts[2:], split=split or None, streaming=streamed)
-    return _name_classes(_only_split(name, data_set))
+    return _only_split(name, data_set)
 
 
 def _load_saved(folder: Path) -> Any:
     """The rows of a folder saved by ``datasets``."""
     with _naming(str(folder)) as datasets:
         data_set = datasets.load_from_disk(str(folder))
-    return _name_classes(_only_split(str(folder), data_set))
+    return _only_split(str(folder), data_set)
 
 
 @contextmanager
@@ -274,15 +259,16 @@ def _naming(name: str) -> Iterator[Any]:
         raise DataError(f"{name}: cannot be loaded by datasets ({why}){then}") from None
 
 
-def _only_split(name: str, data_set: Any) -> Any:
+def _only_split(name: str, data_set: Any) -> Iterable[Any]:
+    """The rows of a data set, or of the one that a ``DatasetDict`` holds."""
     if not isinstance(data_set, Mapping):
-        return data_set
+        return _name_classes(data_set)
     if len(data_set) != 1:
         raise DataError(
             f"{name}: holds the splits {', '.join(data_set)}; say which, as {HUB}NAME#SPLIT, or"
             " give it"
         )
-    return next(iter(data_set.values()))
+    return _name_classes(*data_set.values())
 
 
 def _import_package(package: str, source: str | Path) -> Any:
@@ -294,7 +280,7 @@ def _import_package(package: str, source: str | Path) -> Any:
         ) from None
 
 
-def parse_fields(text: str | Mapping[str, str] | None, names: Mapping[str, Any]) -> dict[str, str]:
+def parse_fields(text: Fields, names: Iterable[str]) -> dict[str, str]:
     """``"id=doc_id,text=contents"`` as {"id": "doc_id", "text": "contents"}; the keys must be among
     ``names``.
 
@@ -310,14 +296,13 @@ def parse_fields(text: str | Mapping[str, str] | None, names: Mapping[str, Any])
             " mapping"
         )
     fields = dict(text or {})
-    if wrong := [
-        key for key, value in fields.items() if key not in {**names, **OPTIONS} or not value
-    ]:
-        form = ",".join(f"{name}=COLUMN" for name in names)
-        raise DataError(
-            f"fields {fields}: {wrong[0]!r} cannot be set so; write {form}, as many of them as"
-            " needed"
-        )
+    for key, value in fields.items():
+        if not value or key not in {*names, *OPTIONS}:
+            form = ",".join(f"{name}=COLUMN" for name in names)
+            raise DataError(
+                f"fields {fields}: {key!r} cannot be set so; write {form}, as many of them as"
+                " needed"
+            )
     return fields
 
 

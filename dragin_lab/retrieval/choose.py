@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.checks import instance, refuse_password
+from dragin_lab.data.tabular import Fields
 from dragin_lab.errors import MissingPackageError, SettingError
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.warning import warn
@@ -43,9 +43,7 @@ def read_spec(text: str) -> tuple[str, str]:
     return kind, model
 
 
-def open_retriever(
-    spec: str | None = None, corpus: Any = None, fields: str | Mapping[str, str] | None = None
-) -> Retriever:
+def open_retriever(spec: str | None = None, corpus: Any = None, fields: Fields = None) -> Retriever:
     """The retriever that ``spec`` names over a corpus (a ``Corpus``, or what ``Corpus.load``
     takes).
 

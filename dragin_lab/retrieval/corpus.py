@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -10,6 +10,7 @@ from typing import Any, overload
 from tqdm.auto import tqdm
 
 from dragin_lab.checks import EMBEDDED, is_embedded, several, shown
+from dragin_lab.data.tabular import Fields
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.sources import Sourced, open_source, place_passage
@@ -49,7 +50,7 @@ class Corpus(Sequence[Passage]):
             raise DataError(f"{source}: holds no passages")
 
     @classmethod
-    def load(cls, source: Any = None, *, fields: str | Mapping[str, str] | None = None) -> Corpus:
+    def load(cls, source: Any = None, *, fields: Fields = None) -> Corpus:
         """Open a built corpus, or read a source into memory; ``None`` or "almanac" is the embedded
         one.
 
@@ -69,7 +70,8 @@ class Corpus(Sequence[Passage]):
                 out. ``DataError``, one of them, for a built corpus that is damaged or of another
                 version.
         """
-        stored = isinstance(source, str | Path) and is_stored(as_path(source, DataError))
+        path = as_path(source, DataError) if isinstance(source, str | Path) else None
+        stored = path is not None and is_stored(path)
         if fields is not None and (stored or is_embedded(source)):
             raise DataError(
                 f"fields={shown(fields)}: {source or EMBEDDED} has fields of its own; leave it out"
@@ -78,11 +80,10 @@ class Corpus(Sequence[Passage]):
             from dragin_lab import almanac
 
             return cls.from_passages(almanac.passages(), name=EMBEDDED)
-        if stored:
-            path = as_path(source, DataError)
+        if path is not None and stored:
             return cls(Stored(path), name=path.resolve().name, source=str(path))
         name, sourced = open_source(source, fields)
-        where = str(as_path(source, DataError)) if isinstance(source, str | Path) else name
+        where = name if path is None else str(path)
         with tqdm(
             sourced, desc=printable(name), unit=" passages", disable=None, leave=False
         ) as bar:

@@ -13,7 +13,7 @@ from typing import Any
 
 from dragin_lab.checks import check_text
 from dragin_lab.data import tabular
-from dragin_lab.data.tabular import Placed
+from dragin_lab.data.tabular import Fields, Placed
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.files import as_path, is_set_aside
 from dragin_lab.trace.trace import Passage
@@ -34,9 +34,7 @@ _ACCEPTED = f"{tabular.ACCEPTED}, a BEIR folder, or a folder of .txt and .md fil
 Sourced = tuple[str, Passage]  # the place of a passage, for messages, and the passage
 
 
-def open_source(
-    source: Any, fields: str | Mapping[str, str] | None = None
-) -> tuple[str, Iterator[Sourced]]:
+def open_source(source: Any, fields: Fields = None) -> tuple[str, Iterator[Sourced]]:
     """The name of a source, and its passages in order. Raises ``DataError`` with the place of
     what is wrong.
     """
@@ -58,7 +56,7 @@ def open_source(
 
 def _read_passages(rows: Iterable[Placed], fields: Mapping[str, str]) -> Iterator[Sourced]:
     """The passages of records, with a warning for each field that is in none of them."""
-    warned: set[Any] = set()
+    warned = set[Any]()
     for placed in rows:
         place, passage = _read_row(placed, fields)
         if placed.record.keys() - warned - {"id", "text", "title"}:
