@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -36,9 +37,7 @@ def as_retriever(given: Any) -> Any:
     Elasticsearch or OpenSearch with the name of its index: ``(client, "wiki")``. The package's own
     are returned unchanged. Raises ``SettingError`` for anything else.
     """
-    if type(given).__module__.startswith("dragin_lab.") and callable(
-        getattr(given, "search", None)
-    ):
+    if type(given).__module__.startswith("dragin_lab.") and hasattr(given, "search"):
         return given
     if isinstance(given, type):
         raise SettingError(
@@ -103,9 +102,9 @@ def _find_door(retriever: Any) -> tuple[str, Callable[[str, int], Any] | None]:
 def _describe_object(library: str, retriever: Any) -> dict[str, Any]:
     """The library, the class, and the class of the store behind it, where the object says it."""
     facts = {"kind": library, "class": _name_class(retriever)}
-    store = getattr(retriever, "vectorstore", None) or getattr(retriever, "document_store", None)
-    if store is not None:
-        facts["store"] = _name_class(store)
+    for name in ("document_store", "vectorstore"):
+        if (store := getattr(retriever, name, None)) is not None:
+            facts["store"] = _name_class(store)
     return facts
 
 
@@ -163,12 +162,12 @@ class Opened:
             written = json.dumps(facts, default=plain)
         except (TypeError, ValueError):
             written = "null"
-        known = json.loads(written)
+        known, why = json.loads(written), ""
         if not isinstance(known, dict) or not known:
             why = f"gives {str(facts)[:60]!r}; it must be a dictionary of facts that are plain data"
-            raise DataError(f"retriever {self.name}: provenance() {why}")
-        if hide_secrets(written) != written:
+        elif hide_secrets(written) != written:
             why = "names an address with a password or a key; leave them out"
+        if why:
             raise DataError(f"retriever {self.name}: provenance() {why}")
         return known
 
@@ -197,10 +196,9 @@ def as_passages(answer: Any, k: int, name: str, query: str) -> list[Passage]:
     A set has no order, and a Series with a text in its index is a row, not a list of passages.
     """
     where = f"retriever {name} answered {query[:80]!r}"
-    row = hasattr(answer, "iloc") and "text" in answer.index
     if (
-        row
-        or isinstance(answer, str | bytes | Mapping | Passage | set | frozenset)
+        isinstance(answer, str | bytes | Mapping | Passage | set | frozenset)
+        or (hasattr(answer, "iloc") and "text" in answer.index)
         or not isinstance(answer, Iterable)
     ):
         raise DataError(
@@ -225,12 +223,7 @@ def _as_plain(value: Any) -> Any:
 def _as_passage(result: Any, where: str) -> Passage:
     match result:
         case Passage():
-            record: Any = {
-                "id": result.id,
-                "title": result.title,
-                "text": result.text,
-                "score": result.score,
-            }
+            record: Any = asdict(result)
         case str():
             record = {"text": result}
         case [str(title), str(text)]:
@@ -265,18 +258,15 @@ def _as_passage(result: Any, where: str) -> Passage:
     row = convert_record(
         f"{where}, {str(result)[:60]!r}", record, _Result, DataError, f"; give {_ACCEPTED}"
     )
-    title, score = row.title or "", math.nan if row.score is None else row.score
+    id, title = row.id, row.title or ""
     try:
-        for name, value in (("id", str(row.id)), ("title", title), ("text", row.text)):
+        for name, value in (("id", str(id)), ("title", title), ("text", row.text)):
             check_text(name, value)
     except SettingError as error:
         raise DataError(f"{where}: {error}") from None
-    made = (
-        hashlib.sha256(f"{title}\n{row.text}".encode()).hexdigest()[:12]
-        if row.id is None
-        else str(row.id)
-    )
-    return Passage(made, title, row.text, score)
+    if id is None:
+        id = hashlib.sha256(f"{title}\n{row.text}".encode()).hexdigest()[:12]
+    return Passage(str(id), title, row.text, math.nan if row.score is None else row.score)
 
 
 # -- an index of Elasticsearch or OpenSearch -------------------------------------------------------
@@ -324,18 +314,16 @@ class Elasticsearch:
                 index=self.index, body=body, search_type="dfs_query_then_fetch"
             )
             partial = answer["_shards"]["failed"] or answer.get("timed_out")
-            hits = [
-                hit["_source"] | {"_id": hit["_id"], "_score": hit["_score"]}
-                for hit in answer["hits"]["hits"]
-            ]
+            records = []
+            for hit in answer["hits"]["hits"]:
+                title, text = map(hit["_source"].get, fields)
+                ranked = {"id": hit["_id"], "score": hit["_score"]}
+                records.append(ranked | {"title": title, "text": text})
         if partial:
             raise DataError(
                 f"{self!r} answers for a part of the index only; check the cluster's health"
             )
-        names = {"id": "_id", "title": self.title, "text": self.text, "score": "_score"}
-        return as_passages(
-            [{to: hit.get(of) for to, of in names.items()} for hit in hits], k, repr(self), query
-        )
+        return as_passages(records, k, repr(self), query)
 
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data; no secrets."""
@@ -347,24 +335,22 @@ class Elasticsearch:
     def _describe(self) -> dict[str, Any]:
         with self._name_failures():
             (facts,) = dict(self.client.indices.get(index=self.index)).values()
-            fields, settings = (
-                facts["mappings"].get("properties", {}),
-                facts.get("settings", {}).get("index", {}),
-            )
+            fields = facts["mappings"].get("properties", {})
+            settings = facts.get("settings", {}).get("index", {})
             analysis = {name: fields[name].get("analyzer", "standard") for name in fields}
-            passages, version = (
-                self.client.count(index=self.index)["count"],
-                self.client.info()["version"],
-            )
+            passages = self.client.count(index=self.index)["count"]
+            version = self.client.info()["version"]
             server = f"{version.get('distribution', 'elasticsearch')} {version.get('number', '?')}"
-        if missing := [name for name in (self.title, self.text) if name not in fields]:
-            raise DataError(
-                f"{self!r} has no field {missing[0]!r}, only {', '.join(fields)}; name the fields"
-            )
+        searched = (self.title, self.text)
+        for name in searched:
+            if name not in fields:
+                raise DataError(
+                    f"{self!r} has no field {name!r}, only {', '.join(fields)}; name the fields"
+                )
         if not passages:
             raise DataError(f"{self!r} is empty; fill it, or give another index")
         return {
-            "analysis": {name: analysis[name] for name in (self.title, self.text)},
+            "analysis": {name: analysis[name] for name in searched},
             "similarity": settings.get("similarity") or "default (BM25, k1 1.2, b 0.75)",
             "index_uuid": settings.get("uuid"),
             "shards": settings.get("number_of_shards"),

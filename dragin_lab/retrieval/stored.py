@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from json.encoder import encode_basestring as quoted  # json.dumps takes four times as long
@@ -31,6 +31,7 @@ from tqdm.auto import tqdm
 
 from dragin_lab import __version__
 from dragin_lab.checks import shown
+from dragin_lab.data.tabular import Fields
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.retrieval import analysis
@@ -54,8 +55,9 @@ def is_stored(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
-def say_build_again(folder: Path) -> str:
-    return f"build it again: dragin-lab corpus build SOURCE --output {folder} --force"
+def _no_corpus(folder: Path, why: str) -> DataError:
+    again = f"build it again: dragin-lab corpus build SOURCE --output {folder} --force"
+    return DataError(f"{folder}{why}; {again}")
 
 
 def _create_index(folder: Path) -> Any:
@@ -94,20 +96,17 @@ def _describe_layout() -> dict[str, Any]:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
     try:
-        about = dict(json.loads(path.read_bytes()))
+        about = dict(json.loads((folder / MANIFEST).read_bytes()))
         about["passages"], about["fingerprint"] = int(about["passages"]), str(about["fingerprint"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        why = str(error)[:200]
-        raise DataError(f"{path}: cannot be read ({why}); {say_build_again(folder)}") from None
+        why = f"/{MANIFEST}: cannot be read ({str(error)[:200]})"
+        raise _no_corpus(folder, why) from None
     for name, value in _describe_layout().items():
         if about.get(name) != value:
             was = shown(about.get(name))
-            raise DataError(
-                f"{folder}: was built with {name} {was}, and this is {shown(value)};"
-                f" {say_build_again(folder)}"
-            )
+            why = f": was built with {name} {was}, and this is {shown(value)}"
+            raise _no_corpus(folder, why)
     return about
 
 
@@ -125,14 +124,10 @@ class Stored:
             index.config_reader(reload_policy="manual")  # no thread that watches the files
             self.searcher, self.schema = index.searcher(), index.schema
         except ValueError as error:  # from tantivy
-            raise DataError(
-                f"{self.folder}: is damaged ({str(error)[:100]}); {say_build_again(self.folder)}"
-            ) from None
-        if self.searcher.num_docs != len(self):
-            raise DataError(
-                f"{self.folder}: holds {self.searcher.num_docs:,} passages and not {len(self):,};"
-                f" {say_build_again(self.folder)}"
-            )
+            raise _no_corpus(self.folder, f": is damaged ({str(error)[:100]})") from None
+        if (held := self.searcher.num_docs) != len(self):
+            why = f": holds {held:,} passages and not {len(self):,}"
+            raise _no_corpus(self.folder, why)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Stored, (self.folder,)
@@ -159,10 +154,8 @@ class Stored:
             query, stop - start, count=False, order_by_field="row", order=Order.Asc
         ).hits
         if [row for row, _ in hits] != [*range(start, stop)]:
-            raise DataError(
-                f"{self.folder}: lacks some of the rows {start} to {stop - 1};"
-                f" {say_build_again(self.folder)}"
-            )
+            why = f": lacks some of the rows {start} to {stop - 1}"
+            raise _no_corpus(self.folder, why)
         return [self.passage(address) for _, address in hits]
 
     def __iter__(self) -> Iterator[Passage]:
@@ -195,7 +188,7 @@ def build_corpus(
     source: Any,
     out: str | Path,
     *,
-    fields: str | Mapping[str, str] | None = None,
+    fields: Fields = None,
     force: bool = False,
 ) -> Stored:
     """Build a corpus in the folder ``out``; source and fields as for ``Corpus.load``, ``force``
@@ -296,7 +289,7 @@ def _add_passages(writer: Any, name: str, sourced: Iterable[Sourced]) -> tuple[i
     hashes = np.frombuffer(ids, np.int64)
     order = np.argsort(hashes, kind="stable")  # (passages,) rows, those of one id side by side
     if len(twice := np.flatnonzero(np.diff(hashes[order]) == 0)):
-        first, second = order[twice[0]] + 1, order[twice[0] + 1] + 1
+        first, second = order[twice[0] :][:2] + 1
         raise DataError(
             f"{name}: the passages {first:,} and {second:,} have one id; give every passage its own"
         )
