@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
@@ -24,6 +24,7 @@ from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data.datasets import template_of
+from dragin_lab.data.tabular import Fields
 from dragin_lab.errors import SettingError
 from dragin_lab.results.curve import MOST, Curve, begin_curve, make_curve
 from dragin_lab.results.funnel import attribute_run
@@ -109,7 +110,7 @@ class Lab(AbstractContextManager["Lab"]):
         cache: Cache | bool | None = None,
         *,
         layout: str | None = None,
-        fields: str | Mapping[str, str] | None = None,
+        fields: Fields = None,
         **loading: Any,
     ) -> None:
         self._given = {"model": model, "corpus": corpus, "retriever": retriever, "fields": fields}
@@ -130,12 +131,15 @@ class Lab(AbstractContextManager["Lab"]):
         """The same lab with other arguments; what is not named is shared, a loaded model and an
         open index too.
         """
-        own = {
+        arguments: dict[str, Any] = {
             "seed": self.seed,
             "cache": not self.uncached and self.cache,
             "exemplars": self.prompt,
+            "layout": self.layout,
+            **self._given,
         }
-        arguments: dict[str, Any] = own | {"layout": self.layout} | self._given | self._loading
+        if isinstance(changes.get("model"), str | Path | None):
+            arguments |= self._loading
         opened = dict(self._opened)
         if "model" in changes or self._loading.keys() & changes.keys():
             opened.pop("model", None)
@@ -144,12 +148,11 @@ class Lab(AbstractContextManager["Lab"]):
             opened.pop("retriever", None)
             opened.pop("retriever_facts", None)
         if "corpus" in changes:
-            own = arguments["retriever"]
-            arguments |= {"fields": None, "retriever": own if isinstance(own, str) else None}
-        if "retriever" in changes and not isinstance(changes["retriever"], str | None):
+            arguments["fields"] = None
+            if not isinstance(arguments["retriever"], str):
+                arguments["retriever"] = None
+        if not isinstance(changes.get("retriever"), str | None):
             arguments["corpus"] = arguments["fields"] = None
-        if not isinstance(changes.get("model"), str | Path | None):
-            arguments = {key: value for key, value in arguments.items() if key not in self._loading}
         lab = Lab(**arguments | changes)
         lab._opened, lab._day = opened, self._day
         return lab
@@ -200,7 +203,7 @@ class Lab(AbstractContextManager["Lab"]):
 
     def _open_retriever(self) -> Retriever:
         given, corpus = self._given["retriever"], self._given["corpus"]
-        if not (given is None or isinstance(given, str)):
+        if not isinstance(given, str | None):
             return given
         opened = (
             self.model.retriever
@@ -225,16 +228,24 @@ class Lab(AbstractContextManager["Lab"]):
         """
         searches = any(method.retrieves for method in methods)
         retriever = self.retriever if searches else None
-        own: dict[str, Any] = {
-            "prompt": self.prompt,
-            "seed": self.seed,
-            "cache": self.cache,
-            "layout": self.layout,
-            "day": self._day,
-            "retriever_spec": self.retriever_spec,
-            "retriever_facts": self._retriever_facts if searches else None,
-        }
-        return Setup(self.model, retriever, **own)
+        return Setup(
+            self.model,
+            retriever,
+            prompt=self.prompt,
+            seed=self.seed,
+            cache=self.cache,
+            layout=self.layout,
+            day=self._day,
+            retriever_spec=self.retriever_spec,
+            retriever_facts=self._retriever_facts if searches else None,
+        )
+
+    def _setup_sharing(self, *methods: Method) -> Setup:
+        """``setup`` with a cache where the lab has none and may have one."""
+        setup = self.setup(*methods)
+        if self.cache is None and not (self.uncached or self.elsewhere):
+            return replace(setup, cache=Cache())
+        return setup
 
     @property
     def _retriever_facts(self) -> dict[str, Any] | None:
@@ -267,34 +278,31 @@ class Lab(AbstractContextManager["Lab"]):
             )
         return vars(self) | {"_opened": {}}
 
+    def _list_parts(self) -> dict[str, str]:
+        """What was given, or was opened of it, each in a line."""
+        parts = {}
+        for name in ("model", "retriever", "corpus"):
+            part = self._opened.get(name, self._given[name])
+            if part is not None:
+                parts[name] = _name_part(part)
+        if self.prompt is not None:
+            parts["exemplars"] = str(len(self.prompt.exemplars))
+        return parts
+
     def __repr__(self) -> str:
-        parts = {
-            key: self._opened.get(key, self._given[key]) for key in ("model", "retriever", "corpus")
-        }
-        shown = [f"{key}={_name_part(one)}" for key, one in parts.items() if one is not None]
-        shown += [] if self.prompt is None else [f"exemplars={len(self.prompt.exemplars)}"]
-        shown += [f"layout={self.layout!r}"] * (self.layout is not None)
-        shown += [f"seed={self.seed}"] * (self.seed != 0) + [f"cache={self.cache!r}"] * (
-            self.cache is not None
-        )
-        return f"Lab({', '.join(shown)})"
+        parts = self._list_parts()
+        if self.layout is not None:
+            parts["layout"] = repr(self.layout)
+        if self.seed != 0:
+            parts["seed"] = str(self.seed)
+        if self.cache is not None:
+            parts["cache"] = repr(self.cache)
+        return f"Lab({', '.join(f'{name}={part}' for name, part in parts.items())})"
 
     def _repr_html_(self) -> str:
-        opened = {
-            key: self._opened.get(key, self._given[key]) for key in ("model", "corpus", "retriever")
-        }
-        defaults = {"model": "Almanac's", "corpus": "Almanac's"}
-        facts = {
-            key: _name_part(one) if one is not None else defaults.get(key)
-            for key, one in opened.items()
-        }
-        facts |= {
-            "exemplars": "" if self.prompt is None else str(len(self.prompt.exemplars)),
-            "layout": self.layout,
-        }
-        return facts_html(
-            "Lab", facts | {"seed": self.seed, "cache": self.cache and repr(self.cache)}
-        )
+        facts: dict[str, Any] = dict.fromkeys(("model", "corpus"), "Almanac's")
+        facts |= self._list_parts() | {"layout": self.layout, "seed": self.seed}
+        return facts_html("Lab", facts | {"cache": self.cache and repr(self.cache)})
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -367,7 +375,7 @@ class Lab(AbstractContextManager["Lab"]):
         batch_size: int = 1,
         traces: bool | None = None,
         progress: bool = True,
-        fields: str | Mapping[str, str] | None = None,
+        fields: Fields = None,
         attribute: bool = False,
     ) -> Runs:
         """Answer every question with every method, and record each answer in a run directory as
@@ -422,7 +430,7 @@ class Lab(AbstractContextManager["Lab"]):
         limit: int | None = None,
         batch_size: int = 1,
         progress: bool = True,
-        fields: str | Mapping[str, str] | None = None,
+        fields: Fields = None,
         **settings: Any,
     ) -> Sweep:
         """Answer the questions once for each value of one setting: ``lab.sweep(questions,
@@ -437,9 +445,7 @@ class Lab(AbstractContextManager["Lab"]):
         ``run``.
         """
         setting, methods = read_sweep(method, settings)
-        asked, setup = as_benchmark(questions, limit, fields), self.setup(*methods)
-        if self.cache is None and not (self.uncached or self.elsewhere):
-            setup = replace(setup, cache=Cache())
+        asked, setup = as_benchmark(questions, limit, fields), self._setup_sharing(*methods)
         return run_values(setup, asked, setting, methods, output, batch_size, progress)
 
     def curve(
@@ -453,7 +459,7 @@ class Lab(AbstractContextManager["Lab"]):
         limit: int | None = None,
         batch_size: int = 1,
         progress: bool = True,
-        fields: str | Mapping[str, str] | None = None,
+        fields: Fields = None,
         **settings: Any,
     ) -> Curve:
         """What a method answers at every θ, exactly: ``lab.curve(questions, "dragin")``.
@@ -468,11 +474,15 @@ class Lab(AbstractContextManager["Lab"]):
         ``.curve``.
         """
         chosen, asked = as_method(method, settings), as_benchmark(questions, limit, fields)
-        setup = self.setup(chosen)
-        if self.cache is None and not (self.uncached or self.elsewhere):
-            setup = replace(setup, cache=Cache())
-        extent: dict[str, Any] = {"lowest": lowest, "most": most}
-        making = begin_curve(setup, chosen, asked, output=output, batch_size=batch_size, **extent)
+        making = begin_curve(
+            self._setup_sharing(chosen),
+            chosen,
+            asked,
+            output=output,
+            batch_size=batch_size,
+            lowest=lowest,
+            most=most,
+        )
         return make_curve(making, progress)
 
     def budget(
@@ -545,18 +555,19 @@ class Lab(AbstractContextManager["Lab"]):
         of another lab; ``SettingError`` where the episode strays from its record. Otherwise as
         ``ask``.
         """
-        method = restore_method(
-            instance("trace", trace, Trace, "give a Trace; Trace.load reads one").method, nlp
+        method = restore_method(_check_trace(trace).method, nlp)
+        return answer_branch(
+            self.setup(method),
+            method,
+            trace,
+            retrieve=retrieve,
+            step=step,
+            token=token,
+            to=to,
+            source=source,
+            query=query,
+            passages=passages,
         )
-        change = {
-            "step": step,
-            "token": token,
-            "to": to,
-            "source": source,
-            "query": query,
-            "passages": passages,
-        }
-        return answer_branch(self.setup(method), method, trace, retrieve=retrieve, **change)
 
     def fan(self, trace: Trace, *, nlp: Any = None) -> go.Figure:
         """An answer with the other branch of each of its decisions: what every retrieval costs, and
@@ -569,12 +580,8 @@ class Lab(AbstractContextManager["Lab"]):
 
         Raises ``SettingError`` where nothing was decided; otherwise as ``branch``.
         """
-        instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
-        method = restore_method(trace.method, nlp)
-        setup = self.setup(method)
-        if self.cache is None and not self.uncached:
-            setup = replace(setup, cache=Cache())
-        trace.other_ways = find_other_ways(setup, method, trace)
+        method = restore_method(_check_trace(trace).method, nlp)
+        trace.other_ways = find_other_ways(self._setup_sharing(method), method, trace)
         figure: go.Figure = trace.fan()
         return figure
 
@@ -610,7 +617,7 @@ class Lab(AbstractContextManager["Lab"]):
 
         Raises ``SettingError`` for a trace of another model, and a model that scores no given text.
         """
-        instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
+        _check_trace(trace)
         bounds = {"sure": number("sure", sure, 0, 1), "least": number("least", least, 0)}
         method = restore_method(trace.method, nlp) if effect else None
         setup = self.setup() if method is None else self.setup(method)
@@ -636,6 +643,11 @@ class Lab(AbstractContextManager["Lab"]):
         from dragin_lab.widgets.tuning import tune
 
         return tune(traces, sweep=sweep, lab=self, nlp=nlp)
+
+
+def _check_trace(trace: Any) -> Trace:
+    checked: Trace = instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
+    return checked
 
 
 def _name_part(part: Any) -> str:

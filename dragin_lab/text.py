@@ -87,15 +87,11 @@ def split_credentials(address: str) -> tuple[str, str]:
 
 def facts_html(title: str, facts: Mapping[str, object]) -> str:
     """What is known of an object, as a notebook shows it; what is empty is left out."""
-    there = {
-        escape(name): escape(printable(value))
-        for name, value in facts.items()
-        if value not in (None, "", ())
-    }
-    start = 'style="text-align: start"'
-    rows = "".join(
-        f"<tr><th {start}>{name}</th><td {start}>{value}</td></tr>" for name, value in there.items()
-    )
+    start, rows = 'style="text-align: start"', ""
+    for name, value in facts.items():
+        if value not in (None, "", ()):
+            shown = escape(printable(value))
+            rows += f"<tr><th {start}>{escape(name)}</th><td {start}>{shown}</td></tr>"
     return f"<p><b>{escape(printable(title))}</b></p><table>{rows}</table>"
 
 
