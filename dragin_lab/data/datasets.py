@@ -147,12 +147,13 @@ def _titles_of(row: Mapping[str, Any]) -> tuple[str, ...]:
     """
     titles: dict[str, None] = {}
     for fact in row.get("supporting_facts") or ():
-        if isinstance(fact, list) and fact:
-            titles[compose(str(fact[0]))] = None
+        match fact:
+            case [title, *_]:
+                titles[compose(str(title))] = None
     for part in row.get("context") or ():
-        title = part.get("passage", "main") if isinstance(part, dict) else "main"
-        if title != "main":
-            titles[compose(str(title))] = None
+        match part:
+            case {"passage": title} if title != "main":
+                titles[compose(str(title))] = None
     return tuple(titles)
 
 

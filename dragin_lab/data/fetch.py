@@ -202,15 +202,13 @@ def _read_class(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exem
         raise DataError(
             f"{where}: is not there; give the address of the source file that holds it with --url"
         )
-    assigned = [
-        statement for statement in node.body if isinstance(statement, ast.Assign | ast.AnnAssign)
-    ]
-    named = {
-        ast.unparse(s.targets[0] if isinstance(s, ast.Assign) else s.target): s.value
-        for s in assigned
-    }
+    values = {}
+    for statement in node.body:
+        match statement:
+            case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, value):
+                values[name] = value
     try:
-        rows = ast.literal_eval(value) if (value := named.get(LIST)) else None
+        rows = ast.literal_eval(value) if (value := values.get(LIST)) else None
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise DataError(f"{where}: {LIST} is not written out as plain values ({error})") from None
     if not isinstance(rows, list) or len(rows) < count:

@@ -14,7 +14,6 @@ from dragin_lab.errors import DataError
 
 _FORMS = "give a list of objects, one object a line, or SQuAD's or TriviaQA's own file"
 _HEAD = 1 << 20  # characters
-_JSON = json.JSONDecoder()
 
 
 def read_objects(path: Path) -> Iterator[Any]:
@@ -37,25 +36,26 @@ def read_objects(path: Path) -> Iterator[Any]:
     if not isinstance(whole, list):
         raise DataError(f"{path}: holds {str(whole)[:40]!r}, which is no list of rows; {_FORMS}")
     for row in whole:
-        # of SQuAD
-        if isinstance(row, Mapping) and isinstance(parts := row.get("paragraphs"), list):
-            yield from _list_questions(parts)
-        elif isinstance(row, Mapping) and "Question" in row:  # of TriviaQA
-            yield {
-                re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): value
-                for name, value in row.items()
-            }
-        else:
-            yield row
+        match row:
+            case {"paragraphs": list(paragraphs)}:  # of SQuAD
+                yield from _list_questions(paragraphs)
+            case {"Question": _}:  # of TriviaQA
+                yield {
+                    re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): value
+                    for name, value in row.items()
+                }
+            case _:
+                yield row
 
 
 def _list_questions(paragraphs: Iterable[Any]) -> Iterator[Any]:
     for paragraph in paragraphs:
-        if not (
-            isinstance(paragraph, Mapping) and isinstance(questions := paragraph.get("qas"), list)
-        ):
-            raise ValueError(f"the paragraph {str(paragraph)[:60]!r} has no list of questions, qas")
-        yield from questions
+        match paragraph:
+            case {"qas": list(questions)}:
+                yield from questions
+            case _:
+                what = f"the paragraph {str(paragraph)[:60]!r}"
+                raise ValueError(f"{what} has no list of questions, qas")
 
 
 def first_fields(path: Path) -> frozenset[str]:
@@ -65,6 +65,6 @@ def first_fields(path: Path) -> frozenset[str]:
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         begin = re.match(r"\s*\[\s*(?=\{)", head := file.read(_HEAD))
     try:
-        return frozenset(_JSON.raw_decode(head, begin.end())[0] if begin else ())
+        return frozenset(json.JSONDecoder().raw_decode(head, begin.end())[0] if begin else ())
     except (ValueError, RecursionError):
         return frozenset()

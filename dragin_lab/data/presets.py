@@ -99,9 +99,7 @@ def preset(
     method's own has its own default θ.
     """
     published = find_preset(model, dataset, source=source, method=method)
-    return make_method(
-        published.method, **merge_settings(published.settings, published.method, changes)
-    )
+    return make_method(method, **merge_settings(published.settings, method, changes))
 
 
 def plain_name(model: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.data import tabular
-from dragin_lab.data.tabular import Fields, Placed
+from dragin_lab.data.tabular import FieldNames, Fields, Placed
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.text import compose
 from dragin_lab.trace.trace import Question
@@ -109,7 +109,7 @@ def read_questions(source: Any, fields: Fields = None, limit: int | None = None)
     return questions
 
 
-def _find_golds(rows: Sequence[Placed], fields: Mapping[str, str]) -> Sequence[str]:
+def _find_golds(rows: Sequence[Placed], fields: FieldNames) -> Sequence[str]:
     """The columns that hold the golds, judged by all rows: where one may be empty, no other
     takes its place.
     """
@@ -129,7 +129,7 @@ def _find_golds(rows: Sequence[Placed], fields: Mapping[str, str]) -> Sequence[s
     return named or others
 
 
-def _name_unread(rows: Sequence[Placed], golds: Sequence[str], fields: Mapping[str, str]) -> None:
+def _name_unread(rows: Sequence[Placed], golds: Sequence[str], fields: FieldNames) -> None:
     """Warn of columns that look like other ways to write the golds, and are not read."""
     if "aliases" in fields:
         return
@@ -161,7 +161,7 @@ def check_ids(placed: Iterable[tuple[str, Question]]) -> list[Question]:
     return questions
 
 
-def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[str]) -> Question:
+def _read_question(placed: Placed, fields: FieldNames, columns: Sequence[str]) -> Question:
     id, question, aliases = (
         tabular.pick_value(placed, name, FIELDS[name], fields)
         for name in ("id", "question", "aliases")
@@ -170,7 +170,6 @@ def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[
         has = tabular.list_fields(placed)
         raise DataError(f"{placed.place}: has no question; {has}, as in fields='question=COLUMN'")
     text = tabular.text_of(placed, "question", question)
-    id = tabular.id_of(placed, placed.number if id is None else id)
     separator, golds = fields.get("separator"), dict[str, None]()
     answers = {name: tabular.pick_value(placed, "answer", (name,), {}) for name in columns}
     if "answer" in fields and answers[fields["answer"]] is None:
@@ -193,7 +192,7 @@ def _read_question(placed: Placed, fields: Mapping[str, str], columns: Sequence[
             )
         if golds and aliases is not None:
             golds |= _read_golds(placed, aliases, separator, least=0)
-    return make_question(placed.place, id, text, golds)
+    return make_question(placed.place, tabular.id_of(placed, id), text, golds)
 
 
 def _is_marked(placed: Placed) -> bool:
@@ -246,17 +245,14 @@ def _golds_in(placed: Placed, value: Any) -> Iterator[Any]:
             yield from _golds_in(placed, item)
     elif isinstance(value, Mapping):
         parts = {str(key).lower(): part for key, part in value.items()}
-        names = next((names for names in GOLDS_IN if names[0] in parts), None)
-        if names is None and not parts.keys() <= {"provenance", "meta"}:  # of KILT
+        names = next((names for names in GOLDS_IN if names[0] in parts), ())
+        if not names and not parts.keys() <= {"provenance", "meta"}:  # of KILT
             fields = ", ".join(map(str, value))[:80]
-            remedy = (
-                "give a text, a list of texts, or TriviaQA's value and aliases, SQuAD's text,"
-                " KILT's answer"
-            )
             raise DataError(
-                f"{placed.place}: the answer is a mapping with the fields {fields}; {remedy}"
+                f"{placed.place}: the answer is a mapping with the fields {fields}; give a text, a"
+                " list of texts, or TriviaQA's value and aliases, SQuAD's text, KILT's answer"
             )
-        for name in names or ():
+        for name in names:
             if parts.get(name) not in (None, UNTOLD):
                 yield from _golds_in(placed, parts[name])
     else:
@@ -267,16 +263,16 @@ def _gold_text(placed: Placed, value: Any) -> str:
     """A gold as its maker would write it: yes for True, as StrategyQA, and 3 for 3.0, which
     pandas makes of 3.
     """
-    if isinstance(value, bool | np.bool_):
-        return "yes" if value else "no"
-    if isinstance(value, float | np.floating) and math.isfinite(value):
-        whole = int(value)
-        return str(whole if value == whole else value)
-    if isinstance(value, date | np.datetime64):
-        day = str(value).removesuffix(" 00:00:00")
-        return day.partition("T00:00:00")[0]  # numpy writes fractions after it
-    if isinstance(value, Decimal):
-        return str(value)
+    match value:
+        case bool() | np.bool_():
+            return "yes" if value else "no"
+        case float() | np.floating() if math.isfinite(value):
+            return str(int(value) if value == int(value) else value)
+        case date() | np.datetime64():
+            day = str(value).removesuffix(" 00:00:00")
+            return day.partition("T00:00:00")[0]  # numpy writes fractions after it
+        case Decimal():
+            return str(value)
     return tabular.text_of(placed, "answer", value)
 
 

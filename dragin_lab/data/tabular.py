@@ -30,8 +30,9 @@ from dragin_lab.files import as_path, cache_remedy
 from dragin_lab.trace.trace import Passage, Question
 
 T = TypeVar("T")
-#: What ``parse_fields`` reads: "id=doc_id,text=contents", or a mapping.
-Fields = str | Mapping[str, str] | None
+FieldNames = Mapping[str, str]  # what a field is called in a source
+#: The same as a user writes it: "id=doc_id,text=contents", or a mapping.
+Fields = str | FieldNames | None
 #: The type of a text in a record that must not be blank, for ``convert_record``.
 Filled = Annotated[str, msgspec.Meta(pattern=r"\S")]
 HUB = "hub:"
@@ -74,12 +75,12 @@ def is_tabular(source: object) -> bool:
 
 def read_rows(
     source: Any,
-    fields: Mapping[str, str] = _NONE,
+    fields: FieldNames = _NONE,
     usual: Mapping[str, Iterable[str]] = _NONE,
     bare: Mapping[int, Sequence[str]] = _NONE,
     limit: int | None = None,
 ) -> Iterator[Placed]:
-    """The records of a source (``ACCEPTED``), in order; the values of CSV and TSV files are all
+    """The records of a source (``is_tabular``), in order; the values of CSV and TSV files are all
     texts.
 
     No more than ``limit`` are read, and of a data set on the Hub no more is fetched.
@@ -90,17 +91,15 @@ def read_rows(
     Raises ``DataError`` with the file and the row that is wrong and what would be accepted,
     ``MissingPackageError`` where the package that reads the source is not installed.
     """
-    name, is_file = str(source), isinstance(source, str | Path)
-    if not is_tabular(source):
-        shown = name if is_file else f"{type(source).__name__} {name[:40]!r}"
-        raise DataError(f"{shown}: holds no rows that can be read; give {ACCEPTED}")
+    is_named = isinstance(source, str | Path)
+    name = str(source) if is_named else type(source).__name__
     options = {key: fields[key] for key in OPTIONS if key in fields}
     if options and not name.lower().endswith(TABLES):
         raise DataError(
-            f"fields {options}: {name[:60]} is no {', '.join(TABLES)} file; leave them out"
+            f"fields {options}: {str(source)[:60]} is no {', '.join(TABLES)} file; leave them out"
         )
-    if not is_file:
-        name, rows = type(source).__name__, _list_rows(source)
+    if not is_named:
+        rows = _list_rows(source)
     elif name.startswith(HUB):
         rows = _load_data_set(name, limit is not None)
     elif (path := as_path(source, DataError)).is_dir():
@@ -163,8 +162,11 @@ def _place_rows(name: str, records: Iterable[Any]) -> Iterator[Placed]:
     try:
         for number, record in enumerate(records, 1):
             place = f"{name}, row {number}"
-            if isinstance(record, Passage | Question):
-                record = _name_fields(record)
+            match record:
+                case Passage(id, title, text):
+                    record = {"id": id, "title": title, "text": text}
+                case Question(id, text, golds):
+                    record = {"id": id, "question": text, "answers": list(golds) or None}
             if not isinstance(record, Mapping):
                 kind = type(record).__name__
                 raise DataError(
@@ -181,12 +183,6 @@ def _place_rows(name: str, records: Iterable[Any]) -> Iterator[Placed]:
         raise DataError(
             f"{name}, after row {number}: cannot be read ({why}); give {SOUND}"
         ) from error
-
-
-def _name_fields(record: Passage | Question) -> dict[str, Any]:
-    if isinstance(record, Passage):
-        return {"id": record.id, "title": record.title, "text": record.text}
-    return {"id": record.id, "question": record.text, "answers": list(record.golds) or None}
 
 
 def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -210,7 +206,8 @@ def _name_classes(rows: Iterable[Any], features: Any = None) -> Iterable[Any]:
 
 def _name_class(feature: Any, value: Any) -> Any:
     if hasattr(feature, "int2str") and isinstance(value, numbers.Integral):
-        return feature.int2str(int(value)) if int(value) >= 0 else None
+        number = int(value)
+        return feature.int2str(number) if number >= 0 else None
     if isinstance(feature, Mapping) and isinstance(value, Mapping):
         return {key: _name_class(feature.get(key), item) for key, item in value.items()}
     if isinstance(value, list) and hasattr(feature, "feature"):
@@ -306,7 +303,7 @@ def parse_fields(text: Fields, names: Iterable[str]) -> dict[str, str]:
     return fields
 
 
-def pick_value(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[str, str]) -> Any:
+def pick_value(placed: Placed, name: str, usual: Iterable[str], fields: FieldNames) -> Any:
     """A record's value for a field: by its name in ``fields``, or by the first ``usual`` name that
     it has.
 
@@ -352,7 +349,11 @@ def text_of(placed: Placed, name: str, value: Any) -> str:
 
 
 def id_of(placed: Placed, value: Any) -> str:
-    """An id as a text; 1 for the 1.0 that pandas makes of 1 where another row has none."""
+    """An id as a text, the row's number where there is none; 1 for the 1.0 that pandas makes of 1
+    where another row has none.
+    """
+    if value is None:
+        return str(placed.number)
     whole = isinstance(value, float) and value.is_integer()
     return text_of(placed, "id", int(value) if whole else value)
 

@@ -7,13 +7,13 @@ at a time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from dragin_lab.checks import check_text
 from dragin_lab.data import tabular
-from dragin_lab.data.tabular import Fields, Placed
+from dragin_lab.data.tabular import FieldNames, Fields, Placed
 from dragin_lab.errors import DataError, SettingError
 from dragin_lab.files import as_path, is_set_aside
 from dragin_lab.trace.trace import Passage
@@ -54,7 +54,7 @@ def open_source(source: Any, fields: Fields = None) -> tuple[str, Iterator[Sourc
     return name, _read_passages(tabular.read_rows(source, chosen, FIELDS, BARE), chosen)
 
 
-def _read_passages(rows: Iterable[Placed], fields: Mapping[str, str]) -> Iterator[Sourced]:
+def _read_passages(rows: Iterable[Placed], fields: FieldNames) -> Iterator[Sourced]:
     """The passages of records, with a warning for each field that is in none of them."""
     warned = set[Any]()
     for placed in rows:
@@ -81,7 +81,7 @@ def _is_in(value: Any, whole: str) -> bool:
     return empty or all(line.strip().strip('"') in whole for line in str(value).splitlines())
 
 
-def _read_row(placed: Placed, fields: Mapping[str, str]) -> Sourced:
+def _read_row(placed: Placed, fields: FieldNames) -> Sourced:
     """The passage of a record; a missing id is made from the row, a missing title is empty.
 
     FlashRAG's ``contents`` begin with a line that is the title: one in quotation marks, or the
@@ -104,7 +104,7 @@ def _read_row(placed: Placed, fields: Mapping[str, str]) -> Sourced:
             title, text = heading[1:-1], rest
     return place_passage(
         placed.place,
-        tabular.id_of(placed, placed.number if id is None else id),
+        tabular.id_of(placed, id),
         tabular.text_of(placed, "title", "" if title is None else title),
         tabular.text_of(placed, "text", text),
     )
