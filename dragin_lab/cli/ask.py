@@ -81,19 +81,20 @@ def follow_events(events: Stream) -> None:
     writing: tuple[int, str] | None = None
     try:
         for event in events if live else ():
-            if isinstance(event, TokenWritten):
-                begins = writing not in (None, (event.step, event.kind))
-                echo("\n" * begins + event.text, nl=False, err=True, dim=dim)
-                writing = event.step, event.kind
-                continue
-            if isinstance(event, Decided) and event.decision.retrieve:
-                line = f"  retrieving: {event.decision.reason}"
-            elif isinstance(event, Retrieved):
-                line = f"  {len(event.passages)} passages for: {event.query}"
-            elif isinstance(event, StepDone) and event.step.continuation is not None:
-                line = f"  kept: {event.step.kept.strip()}"
-            else:
-                continue
+            match event:
+                case TokenWritten(step=step, kind=kind, text=text):
+                    begins = writing not in (None, (step, kind))
+                    echo("\n" * begins + text, nl=False, err=True, dim=dim)
+                    writing = step, kind
+                    continue
+                case Decided() if event.decision.retrieve:
+                    line = f"  retrieving: {event.decision.reason}"
+                case Retrieved():
+                    line = f"  {len(event.passages)} passages for: {event.query}"
+                case StepDone() if event.step.continuation is not None:
+                    line = f"  kept: {event.step.kept.strip()}"
+                case _:
+                    continue
             echo("\n" * (writing is not None) + line, err=True, dim=dim)
             writing = None
         for _ in events:  # to its end, where nobody watches

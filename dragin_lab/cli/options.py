@@ -7,7 +7,6 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from functools import cache, reduce
 from inspect import signature
 from itertools import product
@@ -54,9 +53,7 @@ def check_count(ctx: click.Context, param: click.Parameter, value: int | None) -
     return value
 
 
-def read_settings(
-    ctx: click.Context, param: click.Parameter, pairs: Sequence[str]
-) -> dict[str, tuple[Any, ...]]:
+def read_settings(ctx: click.Context, param: click.Parameter, pairs: Sequence[str]) -> Given:
     """``KEY=VALUE,…`` as setting -> values. What is no number, list, true or false stays a text."""
     given: dict[str, tuple[Any, ...]] = {}
     for pair in pairs:
@@ -207,10 +204,15 @@ def gather_settings(options: Mapping[str, Any]) -> Given:
 
 def list_settings(name: str, variant: str | None, when: str | None, what: str | None) -> set[str]:
     """The settings of the method ``name``, where its parts may be others in their written form."""
-    known = variant if name in REFERENCE_METHODS and variant in VARIANTS else VARIANTS[0]
-    forms = zip(tables(str(known)), (when, what), METHODS[name], strict=True)
-    parts = [registry.read(form or own)[0] for (_, registry), form, own in forms]
-    return {*LOOP, "nlp"} | {f.name for part in parts for f in fields(part)}
+    known = VARIANTS[0]
+    if name in REFERENCE_METHODS and variant in VARIANTS:
+        known = str(variant)
+    forms = zip(tables(known), (when, what), METHODS[name], strict=True)
+    settings = {*LOOP, "nlp"}
+    for (_, registry), form, own in forms:
+        part, _ = registry.read(form or own)
+        settings.update(setting_names(part))
+    return settings
 
 
 @cache
@@ -220,7 +222,7 @@ def list_own_settings() -> frozenset[str]:
     for variant in VARIANTS:
         for _, registry in tables(variant):
             for part in registry:
-                own |= {*setting_names(registry.named(part))}
+                own.update(setting_names(registry.named(part)))
     return frozenset(own)
 
 
@@ -254,7 +256,7 @@ def build_methods(
     known: set[str] = set()
     given = {**given, "variant": pick_variants(given) or (None,)}
     for name in names:
-        own = published(choice("method", name, METHODS))
+        own = published(name)
         for chosen in product(*(given.get(key, (None,)) for key in _PARTS)):
             variant, when, what = chosen
             settings = list_settings(name, variant or own.get("variant"), when, what)
@@ -336,15 +338,15 @@ def read_loading(options: Mapping[str, Any]) -> dict[str, Any]:
     """What ``--set`` says of loading the model, as arguments of ``Lab``: all that is of nothing
     else, as in Python, so that ``from_pretrained`` may take it.
     """
-    given: dict[str, tuple[Any, ...]] = dict(options["given"])
-    variant = {"variant": chosen} if (chosen := pick_variants(given, of_files=True)) else {}
-    loading: dict[str, Any] = {}
-    for name in sorted(given.keys() - list_own_settings() | variant.keys()):
+    given: Given = options["given"]
+    loading = {}
+    for name in sorted(given.keys() - list_own_settings()):
         if name in signature(dl.Lab).parameters:
             raise click.UsageError(f"--set {name}: is no setting; see --help for the option")
-        if name not in variant:
-            refuse_near(name)
-        loading[name] = pick_value(given | variant, name)
+        refuse_near(name)
+        loading[name] = pick_value(given, name)
+    if variants := pick_variants(given, of_files=True):
+        loading["variant"] = pick_value({"variant": variants}, "variant")
     if isinstance(heads := loading.get("heads"), int):
         loading["heads"] = [heads]
     return loading

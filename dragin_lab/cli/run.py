@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def run(preset: str | None, **options: Any) -> None:
     keeps all finished questions.
     """
     shared.check_parts(options)
-    wanted: dict[Benchmark, Sequence[Method]] = {}
+    wanted = {}
     several = False
     for asked in open_benchmarks(options):
         methods = choose_methods(asked, preset, options)
@@ -73,10 +74,10 @@ def choose_methods(
 ) -> Sequence[Method]:
     """The methods that the options ask for, with the settings published for a benchmark."""
 
-    def published(name: str) -> dict[str, Any]:
-        return {} if preset is None else read_preset(preset, asked, options["model"], name)
-
     given = shared.gather_settings(options)
+    if preset is None:
+        return shared.build_methods(options["names"], given)
+    published = partial(read_preset, preset, asked, options["model"])
     return shared.build_methods(options["names"], given, published)
 
 
@@ -177,11 +178,9 @@ def run_all(
         asked: find_folders(lab.setup(*of), of, asked, root, None) for asked, of in wanted.items()
     }
     pairs = [(method, asked) for asked, methods in wanted.items() for method in methods]
-    for part in [
-        lab.model,
-        *([lab.retriever] if any(method.retrieves for method, _ in pairs) else []),
-    ]:
-        echo(f"{part!r}")
+    echo(repr(lab.model))
+    if any(method.retrieves for method, _ in pairs):
+        echo(repr(lab.retriever))
     templates = [lab.template(method, asked.template) for method, asked in pairs]
     for line in dict.fromkeys(
         f"{plural(len(t.exemplars), 'exemplar')}: {t.chosen}" for t in templates if t.chosen
@@ -263,5 +262,4 @@ def table(runs: tuple[str, ...], form: str, compare: str | None) -> None:
         made = dl.table(int(first), folders, compare=compare)
     else:
         made = dl.Runs.load(runs).table(compare=compare)
-    text = made.show(form, width=terminal_width())
-    echo(text)
+    echo(made.show(form, width=terminal_width()))
