@@ -68,8 +68,11 @@ class _Lexical:
             "kind": self.kind,
             "library": f"{self.library} {version(self.library)}",
             "analysis": analysis.NAME,
+            "k1": self.k1,
+            "b": self.b,
+            "tie_breaker": self.tie_breaker,
+            **self.corpus.facts(),
         }
-        facts |= {"k1": self.k1, "b": self.b, "tie_breaker": self.tie_breaker} | self.corpus.facts()
         return facts if self.chosen is None else facts | {"chosen": self.chosen}
 
     def __repr__(self) -> str:

@@ -150,8 +150,5 @@ class Corpus(Sequence[Passage]):
         return f"Corpus({self.name}, {len(self):,} passages)"
 
     def _repr_html_(self) -> str:
-        first = {
-            passage.id: f"{passage.title}: {passage.text[:120]}"
-            for passage in self[: min(3, len(self))]
-        }
+        first = {passage.id: f"{passage.title}: {passage.text[:120]}" for passage in self[:3]}
         return facts_html(repr(self), first)

@@ -98,7 +98,8 @@ class Dense:
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data."""
         facts = {"kind": self.kind, **self.encoder.facts, "faiss": self._faiss}
-        facts |= {"cut": self._cut} if self._cut else {}
+        if self._cut:
+            facts["cut"] = self._cut
         return facts | self.corpus.facts()
 
     def __repr__(self) -> str:
@@ -176,16 +177,17 @@ class Encoder:
             raise ModelError(
                 f"{name} compares vectors by {similarity}; use an encoder made for cosine or dot"
             )
-        facts |= {
+        self.facts: dict[str, Any] = {
+            "model": name,
+            **facts,
             "longest": model.max_seq_length,
             "dimension": self.dimension,
             "similarity": similarity,
         }
-        self.facts: dict[str, Any] = {"model": name} | facts
         self.cut = np.zeros(3, int)  # of the passages encoded now: ``count_cut``
-        self._around = {
-            marks: self._build_brackets(marks) for marks in ("[]", "{}") if facts.get("brackets")
-        }
+        self._around = {}
+        if facts.get("brackets"):
+            self._around = {marks: self._build_brackets(marks) for marks in ("[]", "{}")}
 
     def encode_queries(self, queries: list[str]) -> np.ndarray:
         """(queries, dimension) float32, each by itself: a batch changes the last bits."""
@@ -279,12 +281,12 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
     # The embedded model's hidden states make a poor encoder, which needs no download.
     source, folder = find_source(embedded_model_path() if model == EMBEDDED else model)
     refuse_adapter(source)
-    name = EMBEDDED if model == EMBEDDED else folder.resolve().name if folder else source
-    whole = (
-        sources.hub_has(source, "modules.json")
-        if folder is None
-        else (folder / "modules.json").is_file()
-    )
+    if folder is None:
+        name, whole = source, sources.hub_has(source, "modules.json")
+    else:
+        name, whole = folder.resolve().name, (folder / "modules.json").is_file()
+    if model == EMBEDDED:
+        name = EMBEDDED
     try:
         if whole and "sgpt" not in name.lower():
             opened = library.SentenceTransformer(source, device=where, trust_remote_code=False)
@@ -296,18 +298,16 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
         words = modules.Transformer(
             source, model_kwargs={"dtype": "float32"}, processor_kwargs={"padding_side": "right"}
         )
-        # masked
-        words.tokenizer.pad_token = (
-            words.tokenizer.pad_token or words.tokenizer.convert_ids_to_tokens(0)
-        )
+        tokenizer = words.tokenizer
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.convert_ids_to_tokens(0)  # masked
         pooled = modules.Pooling(words.get_embedding_dimension(), "weightedmean")
         opened = library.SentenceTransformer(modules=[words, pooled], device=where)
-        digest, brackets = (
-            hash_weights(opened, sources.weight_files(source, folder)),
-            "nli" not in name.lower(),
-        )
         return Encoder(
-            name, opened, weights_sha256=digest, pooling="weighted mean", brackets=brackets
+            name,
+            opened,
+            weights_sha256=hash_weights(opened, sources.weight_files(source, folder)),
+            pooling="weighted mean",
+            brackets="nli" not in name.lower(),
         )
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
         todo = cache_remedy(error)

@@ -28,6 +28,8 @@ from dragin_lab.retrieval.bm25 import TIE_BREAKER
 from dragin_lab.text import compose, hide_secrets
 from dragin_lab.trace.trace import Passage
 
+_Search = Callable[[str, int], Any]  # a query, and how many passages
+
 
 def as_retriever(given: Any) -> Any:
     """A retriever made from an object with ``search(query, k)``, or from a function of a query and
@@ -72,7 +74,7 @@ def as_retriever(given: Any) -> Any:
     return Opened(given, search, name, {"kind": name})
 
 
-def _find_door(retriever: Any) -> tuple[str, Callable[[str, int], Any] | None]:
+def _find_door(retriever: Any) -> tuple[str, _Search | None]:
     """The library that an object is of, and how it is asked for k passages; a retriever of
     LlamaIndex gives its own k.
 
@@ -123,9 +125,7 @@ _ACCEPTED = (
 class Opened:
     """A ``Retriever`` around a user's own: its answers as passages, and what it is."""
 
-    def __init__(
-        self, own: Any, search: Callable[[str, int], Any], name: str, facts: dict[str, Any]
-    ) -> None:
+    def __init__(self, own: Any, search: _Search, name: str, facts: dict[str, Any]) -> None:
         self.own = own
         self.name = name
         self._search = search

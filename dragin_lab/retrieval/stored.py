@@ -133,8 +133,7 @@ class Stored:
         return Stored, (self.folder,)
 
     def __len__(self) -> int:
-        passages: int = self.about["passages"]
-        return passages
+        return int(self.about["passages"])
 
     def __getitem__(self, rows: slice) -> list[Passage]:
         """The passages of consecutive rows."""
