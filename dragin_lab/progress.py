@@ -21,13 +21,6 @@ _LOG = {
 }
 
 
-def _is_terminal() -> bool:
-    """Whether a line can be drawn again."""
-    # services have no standard error, or one of their own
-    isatty = getattr(sys.stderr, "isatty", lambda: False)
-    return bool(isatty())
-
-
 def _open_place() -> Any:
     """A place in a notebook's cell whose text can be exchanged; None outside of notebooks."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
@@ -58,7 +51,9 @@ class Progress(tqdm):
         self._scored, self._exact, self._failed = 0, 0.0, 0
         initial = sum(self._add_up(line) for line in earlier)
         self._place = _open_place()
-        look = _describe_bar() if self._place or _is_terminal() else _LOG
+        # services have no standard error, or one of their own
+        is_terminal = getattr(sys.stderr, "isatty", lambda: False)
+        look = _describe_bar() if self._place or is_terminal() else _LOG
         super().__init__(
             desc=printable(name),
             total=total,
