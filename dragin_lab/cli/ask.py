@@ -129,14 +129,14 @@ def deliver_trace(trace: dl.Trace, save: str | None, html: str | None) -> bool:
     """Save, write and print a trace; whether all of it could be done. One that fails does not
     keep the others back.
     """
-    done: list[str] = []
-    wrong: list[str] = []
+    done, wrong = [], []
     for path, says, write in (
         (save, "trace", trace.save),
         (html, "page", lambda path: dl.page(path, trace)),
     ):
         try:
-            done += [] if path is None else [f"{says} written to {write(path)}"]
+            if path is not None:
+                done.append(f"{says} written to {write(path)}")
         except DraginLabError as error:
             wrong.append(f"error: {error}")
     try:

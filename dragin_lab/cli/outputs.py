@@ -1,16 +1,14 @@
-"""What commands print, and the one way in which they fail after their work has begun."""
+"""What commands print, and what they say of an error that nobody expected."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Iterable
 from typing import TextIO
 
 import rich_click as click
 
-from dragin_lab.errors import RunError
 from dragin_lab.text import printable
 
 WIDE = 160  # columns, where the output is not a terminal
@@ -33,22 +31,6 @@ def terminal_width() -> int:
     """Columns of the terminal; enough for any table where the output goes elsewhere."""
     shown = sys.stdout.isatty() or "COLUMNS" in os.environ
     return shutil.get_terminal_size((WIDE, 24)).columns if shown else WIDE
-
-
-def report_findings(findings: Iterable[tuple[str, bool | None]], what: str) -> None:
-    """Print what was checked; None is what is missing and may be. ``RunError`` where
-    anything is wrong.
-    """
-    bad = 0
-    for line, good in findings:
-        mark = {True: "ok", False: "FAIL", None: "lacks"}[good]
-        echo(f"{mark:<5} {line}")
-        bad += good is False
-    if bad:
-        raise RunError(
-            f"{what}: {bad} of the lines above {'is' if bad == 1 else 'are'} marked FAIL",
-            begun=True,
-        )
 
 
 def describe_failure(error: Exception) -> str:

@@ -73,7 +73,6 @@ def choose_methods(
     asked: Benchmark, preset: str | None, options: Mapping[str, Any]
 ) -> Sequence[Method]:
     """The methods that the options ask for, with the settings published for a benchmark."""
-
     given = shared.gather_settings(options)
     if preset is None:
         return shared.build_methods(options["names"], given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -14,11 +14,11 @@ import rich_click as click
 import dragin_lab as dl
 from dragin_lab.checks import choice
 from dragin_lab.cli.options import model_option, read_loading, set_option
-from dragin_lab.cli.outputs import echo, report_findings
+from dragin_lab.cli.outputs import echo
 from dragin_lab.data import datasets
 from dragin_lab.data.fetch import ORIGINS
 from dragin_lab.data.fetch import fetch as fetch_files
-from dragin_lab.errors import DataError, DraginLabError
+from dragin_lab.errors import DataError, DraginLabError, RunError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.stored import build_corpus
 from dragin_lab.views.facts import plural
@@ -130,22 +130,24 @@ def doctor(**options: Any) -> None:
     """Check the installation, and that a model's attention can be captured and is what it should
     be.
     """
+    wrong = 0
+    for line, is_good in check_installation(options):
+        mark = {True: "ok", False: "FAIL", None: "lacks"}[is_good]
+        echo(f"{mark:<5} {line}")
+        wrong += is_good is False
+    if wrong:
+        are = "is" if wrong == 1 else "are"
+        raise RunError(
+            f"this installation needs a repair: {wrong} of the lines above {are} marked FAIL",
+            begun=True,
+        )
 
-    def load() -> Any:
-        from dragin_lab.engines.load import open_model  # brings torch
 
-        return open_model(options["model"], check=False, **read_loading(options))
-
-    report_findings(check_installation(load), "this installation needs a repair")
-
-
-def check_installation(load: Callable[[], Any]) -> Iterator[CheckLine]:
-    """Lines for people, each with whether it is as it should be; ``load`` gives the model to
-    check.
-    """
+def check_installation(options: Mapping[str, Any]) -> Iterator[CheckLine]:
+    """Lines for people, each with whether it is as it should be; the options name the model."""
     yield f"Python {platform.python_version()} on {platform.system()} {platform.machine()}", True
     yield from _check_packages()
-    for part in (_check_sentences, _check_corpus, lambda: _check_model(load)):
+    for part in (_check_sentences, _check_corpus, lambda: _check_model(options)):
         try:
             yield from part()
         except DraginLabError as error:
@@ -199,8 +201,10 @@ def _check_corpus() -> Iterator[CheckLine]:
     )
 
 
-def _check_model(load: Callable[[], Any]) -> Iterator[CheckLine]:
-    lm = load()
+def _check_model(options: Mapping[str, Any]) -> Iterator[CheckLine]:
+    from dragin_lab.engines.load import open_model  # brings torch
+
+    lm: Any = open_model(options["model"], check=False, **read_loading(options))
     yield repr(lm), True
     if why := getattr(lm, "no_attention", ""):
         yield f"no method that looks at attention can be used: {why}", None
