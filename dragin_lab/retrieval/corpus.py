@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, overload
 
@@ -14,7 +15,7 @@ from dragin_lab.data.tabular import Fields
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.sources import Sourced, open_source, place_passage
-from dragin_lab.retrieval.stored import Stored, build_corpus, hash_passages, is_stored
+from dragin_lab.retrieval.stored import Stored, build_corpus, is_stored, json_line
 from dragin_lab.text import compose, facts_html, printable
 from dragin_lab.trace.trace import Passage
 
@@ -140,7 +141,10 @@ class Corpus(Sequence[Passage]):
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the ids, titles and texts, in order; the same in memory and on disk."""
-        return hash_passages(self)
+        digest = sha256()
+        for passage in self:
+            digest.update(json_line(passage))
+        return digest.hexdigest()
 
     def facts(self) -> dict[str, Any]:
         """What identifies it, for the provenance of a retriever."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from dragin_lab.checks import check_text, count, plain
+from dragin_lab.checks import check_text, count, is_built_in, plain
 from dragin_lab.core.fingerprint import Node, describe
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Filled, convert_record
@@ -39,7 +39,7 @@ def as_retriever(given: Any) -> Any:
     Elasticsearch or OpenSearch with the name of its index: ``(client, "wiki")``. The package's own
     are returned unchanged. Raises ``SettingError`` for anything else.
     """
-    if type(given).__module__.startswith("dragin_lab.") and hasattr(given, "search"):
+    if is_built_in(type(given)) and hasattr(given, "search"):
         return given
     if isinstance(given, type):
         raise SettingError(

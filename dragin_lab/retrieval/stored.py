@@ -78,14 +78,6 @@ def json_line(passage: Passage) -> bytes:
     return f'{{"id": {id}, "title": {title}, "text": {text}}}\n'.encode()
 
 
-def hash_passages(passages: Iterable[Passage]) -> str:
-    """SHA-256 (hex) of the ids, titles and texts of passages, in order."""
-    digest = hashlib.sha256()
-    for passage in passages:
-        digest.update(json_line(passage))
-    return digest.hexdigest()
-
-
 def _describe_layout() -> dict[str, Any]:
     """The facts that must be those of this version."""
     return {
