@@ -109,12 +109,10 @@ def position(
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not (whole and 0 <= int(value) - first < size):
         things = things or f"{name}s"
-        has = (
-            f"{whose} has {things} {first} to {first + size - 1}"
-            if size
-            else f"{whose} has no {things}"
-        )
-        raise SettingError(f"{name}={shown(value)}: {has}; give one of them")
+        has = f"no {things}"
+        if size:
+            has = f"{things} {first} to {first + size - 1}"
+        raise SettingError(f"{name}={shown(value)}: {whose} has {has}; give one of them")
     return int(value) - first
 
 

@@ -107,8 +107,8 @@ def user_cache() -> Path:
 
 def _all_caches() -> Path:
     """The folder of this user's caches, those of other libraries among them."""
-    if own := os.environ.get("XDG_CACHE_HOME"):
-        return Path(own)
+    if folder := os.environ.get("XDG_CACHE_HOME"):
+        return Path(folder)
     try:
         return Path.home() / ".cache"
     except RuntimeError:

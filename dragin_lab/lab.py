@@ -406,9 +406,14 @@ class Lab(AbstractContextManager["Lab"]):
         """
         if traces is not None and not isinstance(traces, bool):
             raise SettingError(f"traces={shown(traces)}: give True, False or None")
-        remedy = "give names of methods, or methods of dl.method"
-        given = several("methods", methods, Method | str, remedy, alone=True)
-        chosen = [as_method(one, {}) for one in given]
+        given = several(
+            "methods",
+            methods,
+            Method | str,
+            "give names of methods, or methods of dl.method",
+            alone=True,
+        )
+        chosen = [as_method(method, {}) for method in given]
         asked, setup = as_benchmark(questions, limit, fields), self.setup(*chosen)
         if flag("attribute", attribute) and traces is False:
             raise SettingError(

@@ -66,8 +66,8 @@ add_debug = click.option(
 add_debug(cli)
 for command in (ask, run, demo, table, data, corpus, doctor):
     cli.add_command(command)
-    for one in getattr(command, "commands", {"": command}).values():
-        add_debug(one)
+    for subcommand in getattr(command, "commands", {"": command}).values():
+        add_debug(subcommand)
 
 
 def main(args: list[str] | None = None) -> None:
@@ -105,8 +105,8 @@ def status(args: list[str]) -> int:
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
             name = "dragin-lab" if context is None else context.command_path
-            hint = f"('{name} --help' lists what can be given)"
-            return _print_error(error, args, USAGE, f"{error.format_message()}\n{hint}")
+            text = f"{error.format_message()}\n('{name} --help' lists what can be given)"
+            return _print_error(error, args, USAGE, text)
         except DraginLabError as error:
             return _print_error(error, args, FAILED if error.begun else USAGE)
         except BrokenPipeError:  # as in '… | head': the reader has all that it wanted

@@ -43,9 +43,9 @@ def ask(
     shared.check_parts(options)
     methods = shared.build_methods(options["names"], shared.gather_settings(options))
     if len(methods) > 1:
-        labels = ", ".join(method.label for method in methods)
         raise click.UsageError(
-            f"{labels}: this command takes one method with one value of each setting"
+            f"{', '.join(method.label for method in methods)}: this command takes one method with"
+            " one value of each setting"
         )
     check_writable(save, html)
     asked = check_question(question, gold or None)

@@ -288,9 +288,9 @@ def _check_alike(
     parts = {part for method in methods for part in (method.trigger, method.formulator)}
     meanings = {part.name for part in parts if part.settings.get(key) is not None}
     if key in ("threshold", "top_n", "n") and len(meanings) > 1:
-        named = " and ".join(sorted(meanings))
         raise click.UsageError(
-            f"{option}: {named} do not measure alike; run the methods one by one"
+            f"{option}: {' and '.join(sorted(meanings))} do not measure alike; run the methods one"
+            " by one"
         )
 
 
@@ -298,9 +298,9 @@ def pick_value(given: Given, name: str) -> Any:
     """The one value of a setting that takes no several."""
     values = given[name]
     if len(values) > 1:
-        text = ",".join(map(str, values))
         raise click.UsageError(
-            f"--set {name}={text}: takes one value; a list stands in brackets: heads=[0,3]"
+            f"--set {name}={','.join(map(str, values))}: takes one value; a list stands in"
+            " brackets: heads=[0,3]"
         )
     return values[0]
 

@@ -80,8 +80,10 @@ def fetch(name: str, output: str | None, url: str | None, again: bool) -> None:
         source = name if folder is None else paths[0]
         echo(f"questions that can be answered: {len(datasets.load_questions(source)):,}", err=True)
     if passages := ORIGINS[name].passages:
-        built = f"dragin-lab corpus build {paths[0]} --output FOLDER"
-        echo(f"its {passages:,} passages: {built}", err=True)
+        echo(
+            f"its {passages:,} passages: dragin-lab corpus build {paths[0]} --output FOLDER",
+            err=True,
+        )
 
 
 @click.group(short_help="Build corpora of passages.")
@@ -115,8 +117,8 @@ def build(source: str, out: str, **options: Any) -> None:
     """
     built = build_corpus(source, out, **options)
     stored = sum(path.stat().st_size for path in built.folder.rglob("*") if path.is_file())
-    fingerprint = built.about["fingerprint"]
-    echo(f"{plural(len(built), 'passage')} in {built.folder}\nfingerprint {fingerprint}")
+    echo(f"{plural(len(built), 'passage')} in {built.folder}")
+    echo(f"fingerprint {built.about['fingerprint']}")
     echo(f"{stored >> 20:,} MiB on disk", err=True)
 
 

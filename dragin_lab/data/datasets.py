@@ -93,8 +93,10 @@ def load_questions(
     if is_own(source):
         questions = read_questions(source, fields, limit)
     elif fields is not None:
-        remedy = "leave it out, or give rows of questions"
-        raise DataError(f"fields={shown(fields)}: {source} has fields of its own; {remedy}")
+        raise DataError(
+            f"fields={shown(fields)}: {source} has fields of its own; leave it out, or give rows of"
+            " questions"
+        )
     elif (kind := _almanac_kind(source)) is not None:
         questions = almanac.questions(kind, split or "test")[:limit]
     else:

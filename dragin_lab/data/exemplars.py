@@ -58,10 +58,9 @@ def _read_yaml(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        why = error.strerror or error
         raise SettingError(
-            f"{path}: cannot be read ({why}); give a YAML file of exemplars, or a name:"
-            f" {', '.join(SHOTS)}"
+            f"{path}: cannot be read ({error.strerror or error}); give a YAML file of exemplars, or"
+            f" a name: {', '.join(SHOTS)}"
         ) from None
     except (
         yaml.YAMLError,

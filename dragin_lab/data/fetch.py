@@ -119,14 +119,14 @@ def _download(url: str, target: Path, known: str | None, progress: bool) -> str:
     try:
         pooch.retrieve(url, known, target.name, target.parent, downloader=downloader)
     except requests.HTTPError as error:
-        answer = " ".join(str(error).split()[:2])
         raise DataError(
-            f"{url}: the server answers {answer}; give another address with --url"
+            f"{url}: the server answers {' '.join(str(error).split()[:2])}; give another address"
+            " with --url"
         ) from None
     except requests.RequestException as error:
-        why = " ".join(str(error).split())[-200:]
         raise DataError(
-            f"{url}: cannot be fetched ({why}); check address and connection, run it again"
+            f"{url}: cannot be fetched ({' '.join(str(error).split())[-200:]}); check address and"
+            " connection, run it again"
         ) from None
     except ValueError as error:  # from pooch: another checksum
         raise DataError(

@@ -54,8 +54,9 @@ def _list_questions(paragraphs: Iterable[Any]) -> Iterator[Any]:
             case {"qas": list(questions)}:
                 yield from questions
             case _:
-                what = f"the paragraph {str(paragraph)[:60]!r}"
-                raise ValueError(f"{what} has no list of questions, qas")
+                raise ValueError(
+                    f"the paragraph {str(paragraph)[:60]!r} has no list of questions, qas"
+                )
 
 
 def first_fields(path: Path) -> frozenset[str]:

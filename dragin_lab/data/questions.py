@@ -95,17 +95,20 @@ def read_questions(source: Any, fields: Fields = None, limit: int | None = None)
         if not question.golds:
             (marked if _is_marked(row) else unscored).append(row)
     if marked:
-        share = f"{len(marked)} of {len(rows)} are marked as unanswerable ({' or '.join(FLAGS)})"
-        warn(f"{share}, {marked[0].place} first, so they are asked and not scored")
-    if len(unscored) == len(rows):
-        remedy = f"so none is scored; {tabular.list_fields(rows[-1])}, as in fields='answer=COLUMN'"
-        warn(f"no question has an answer, {remedy}")
-    elif unscored:
-        why = (
-            "so they are not scored; pandas reads texts such as NA as missing, unless"
-            " keep_default_na=False"
+        warn(
+            f"{len(marked)} of {len(rows)} are marked as unanswerable ({' or '.join(FLAGS)}),"
+            f" {marked[0].place} first, so they are asked and not scored"
         )
-        warn(f"{len(unscored)} of {len(rows)} have no answer, {unscored[0].place} first, {why}")
+    if len(unscored) == len(rows):
+        warn(
+            f"no question has an answer, so none is scored; {tabular.list_fields(rows[-1])}, as in"
+            " fields='answer=COLUMN'"
+        )
+    elif unscored:
+        warn(
+            f"{len(unscored)} of {len(rows)} have no answer, {unscored[0].place} first, so they are"
+            " not scored; pandas reads texts such as NA as missing, unless keep_default_na=False"
+        )
     return questions
 
 
@@ -124,8 +127,10 @@ def _find_golds(rows: Sequence[Placed], fields: FieldNames) -> Sequence[str]:
         named.append("output")
     others = [name for name in ANSWERS if name in columns]
     if named and others:
-        choice = f"the golds are read from {' and '.join(named)}, not from {' and '.join(others)}"
-        warn(f"{choice}, which a model may have answered; where that is wrong, say answer=COLUMN")
+        warn(
+            f"the golds are read from {' and '.join(named)}, not from {' and '.join(others)}, which"
+            " a model may have answered; where that is wrong, say answer=COLUMN"
+        )
     return named or others
 
 
@@ -141,9 +146,9 @@ def _name_unread(rows: Sequence[Placed], golds: Sequence[str], fields: FieldName
     read = {*golds, *usual[:1], *fields.values()}
     unread = [name for name in places if _ALIASES.match(name) and name not in read]
     if unread:
-        told = f"{places[unread[0]]}: {' and '.join(unread)} may hold aliases of the answers"
         warn(
-            f"{told}, and no column of that name is read; say which does, as in aliases={unread[0]}"
+            f"{places[unread[0]]}: {' and '.join(unread)} may hold aliases of the answers, and no"
+            f" column of that name is read; say which does, as in aliases={unread[0]}"
         )
 
 
@@ -167,8 +172,10 @@ def _read_question(placed: Placed, fields: FieldNames, columns: Sequence[str]) -
         for name in ("id", "question", "aliases")
     )
     if question is None:
-        has = tabular.list_fields(placed)
-        raise DataError(f"{placed.place}: has no question; {has}, as in fields='question=COLUMN'")
+        raise DataError(
+            f"{placed.place}: has no question; {tabular.list_fields(placed)}, as in"
+            " fields='question=COLUMN'"
+        )
     text = tabular.text_of(placed, "question", question)
     separator, golds = fields.get("separator"), dict[str, None]()
     answers = {name: tabular.pick_value(placed, "answer", (name,), {}) for name in columns}
@@ -185,10 +192,9 @@ def _read_question(placed: Placed, fields: FieldNames, columns: Sequence[str]) -
     if golds_in:
         golds = max(golds_in.values(), key=len)
         if any(texts.keys() - golds for texts in golds_in.values()):
-            both = " and ".join(map(repr, golds_in))
             raise DataError(
-                f"{placed.place}: has both {both}, which differ; say which has the golds with"
-                " fields='answer=COLUMN'"
+                f"{placed.place}: has both {' and '.join(map(repr, golds_in))}, which differ; say"
+                " which has the golds with fields='answer=COLUMN'"
             )
         if golds and aliases is not None:
             golds |= _read_golds(placed, aliases, separator, least=0)

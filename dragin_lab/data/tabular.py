@@ -168,10 +168,9 @@ def _place_rows(name: str, records: Iterable[Any]) -> Iterator[Placed]:
                 case Question(id, text, golds):
                     record = {"id": id, "question": text, "answers": list(golds) or None}
             if not isinstance(record, Mapping):
-                kind = type(record).__name__
                 raise DataError(
-                    f"{place}: is {kind} {str(record)[:40]!r}; every row is a dictionary or JSON"
-                    " object"
+                    f"{place}: is {type(record).__name__} {str(record)[:40]!r}; every row is a"
+                    " dictionary or JSON object"
                 )
             yield Placed(place, number, record)
     except (ValueError, OSError, EOFError, RecursionError, zlib.error, csv.Error) as error:

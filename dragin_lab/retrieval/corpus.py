@@ -101,11 +101,15 @@ class Corpus(Sequence[Passage]):
     @classmethod
     def from_passages(cls, passages: Iterable[Passage], *, name: str = "passages") -> Corpus:
         """A corpus of ``Passage`` objects; the rules for files apply to them too."""
-        remedy = "give dl.Passage objects; Corpus.load takes texts, dictionaries and tables"
-        numbered = enumerate(several("passages", passages, Passage, remedy), 1)
+        checked = several(
+            "passages",
+            passages,
+            Passage,
+            "give dl.Passage objects; Corpus.load takes texts, dictionaries and tables",
+        )
         placed = (
             place_passage(f"{name}, number {number}", p.id, p.title, p.text)
-            for number, p in numbered
+            for number, p in enumerate(checked, 1)
         )
         return cls(placed, name=name, source=name)
 

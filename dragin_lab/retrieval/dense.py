@@ -128,9 +128,8 @@ def _read_index(file: Path) -> Any:
     try:
         return _import_package("faiss").read_index(str(file))
     except RuntimeError as error:  # of FAISS
-        why = str(error)[:100]
         raise DataError(
-            f"{file}: cannot be read ({why}); delete it, and it is made again"
+            f"{file}: cannot be read ({str(error)[:100]}); delete it, and it is made again"
         ) from None
 
 
@@ -153,8 +152,10 @@ def _import_package(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        needs = "dense retrieval needs faiss-cpu and sentence-transformers"
-        raise MissingPackageError(f"{needs}; pip install 'dragin-lab[dense]'") from None
+        raise MissingPackageError(
+            "dense retrieval needs faiss-cpu and sentence-transformers; pip install"
+            " 'dragin-lab[dense]'"
+        ) from None
 
 
 # -- from texts to vectors -------------------------------------------------------------------------
@@ -255,9 +256,10 @@ def say_cut(encoder: Encoder) -> str:
     passages, lost, tokens = encoder.cut.tolist()
     if not passages:
         return ""
-    longest = encoder.facts["longest"]
-    share = f"{100 * lost / tokens:.3g} % of all tokens stand in no vector"
-    return f"reads the first {longest:,} tokens of a passage: {passages:,} are longer, {share}"
+    return (
+        f"reads the first {encoder.facts['longest']:,} tokens of a passage: {passages:,} are"
+        f" longer, {100 * lost / tokens:.3g} % of all tokens stand in no vector"
+    )
 
 
 def open_encoder(model: str, device: str | None = None) -> Encoder:

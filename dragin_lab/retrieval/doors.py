@@ -293,8 +293,10 @@ class Elasticsearch:
         self, client: Any, index: str = "wiki", *, title: str = "title", text: str = "txt"
     ) -> None:
         if not all(callable(getattr(client, name, None)) for name in ("search", "count", "info")):
-            remedy = "give a client, such as elasticsearch.Elasticsearch('http://localhost:9200')"
-            raise SettingError(f"client is {type(client).__name__}; {remedy}")
+            raise SettingError(
+                f"client is {type(client).__name__}; give a client, such as"
+                " elasticsearch.Elasticsearch('http://localhost:9200')"
+            )
         self.client, self.index, self.title, self.text = client, index, title, text
         self._about = self._describe()
 

@@ -68,8 +68,10 @@ def _read_passages(rows: Iterable[Placed], fields: FieldNames) -> Iterator[Sourc
             ]
             warned.update(lost)
             if lost:
-                named = f"{place}: {', '.join(map(str, lost))[:200]} stand in no passage"
-                warn(f"{named}; where they should, say which field is the text with fields")
+                warn(
+                    f"{place}: {', '.join(map(str, lost))[:200]} stand in no passage; where they"
+                    " should, say which field is the text with fields"
+                )
         yield place, passage
 
 
@@ -119,11 +121,10 @@ def place_passage(place: str, id: str, title: str, text: str) -> Sourced:
             f"{place}: the text of passage {id!r} is empty; give it one, or remove the row"
         )
     if (longest := max(len(title), len(text))) > LONGEST:
-        most = (
-            f"a passage has at most {LONGEST:,}; cut it, or give it in a folder as .txt, which"
-            " is cut"
+        raise DataError(
+            f"{place}: passage {id!r} has {longest:,} characters, and a passage has at most"
+            f" {LONGEST:,}; cut it, or give it in a folder as .txt, which is cut"
         )
-        raise DataError(f"{place}: passage {id!r} has {longest:,} characters, and {most}")
     try:
         return place, Passage(
             check_text("id", id), check_text("title", title), check_text("text", text)

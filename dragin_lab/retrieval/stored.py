@@ -56,8 +56,9 @@ def is_stored(folder: Path) -> bool:
 
 
 def _no_corpus(folder: Path, why: str) -> DataError:
-    again = f"build it again: dragin-lab corpus build SOURCE --output {folder} --force"
-    return DataError(f"{folder}{why}; {again}")
+    return DataError(
+        f"{folder}{why}; build it again: dragin-lab corpus build SOURCE --output {folder} --force"
+    )
 
 
 def _create_index(folder: Path) -> Any:
@@ -92,13 +93,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         about = dict(json.loads((folder / MANIFEST).read_bytes()))
         about["passages"], about["fingerprint"] = int(about["passages"]), str(about["fingerprint"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        why = f"/{MANIFEST}: cannot be read ({str(error)[:200]})"
-        raise _no_corpus(folder, why) from None
+        raise _no_corpus(folder, f"/{MANIFEST}: cannot be read ({str(error)[:200]})") from None
     for name, value in _describe_layout().items():
         if about.get(name) != value:
             was = shown(about.get(name))
-            why = f": was built with {name} {was}, and this is {shown(value)}"
-            raise _no_corpus(folder, why)
+            raise _no_corpus(folder, f": was built with {name} {was}, and this is {shown(value)}")
     return about
 
 
@@ -118,8 +117,7 @@ class Stored:
         except ValueError as error:  # from tantivy
             raise _no_corpus(self.folder, f": is damaged ({str(error)[:100]})") from None
         if (held := self.searcher.num_docs) != len(self):
-            why = f": holds {held:,} passages and not {len(self):,}"
-            raise _no_corpus(self.folder, why)
+            raise _no_corpus(self.folder, f": holds {held:,} passages and not {len(self):,}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Stored, (self.folder,)
@@ -145,8 +143,7 @@ class Stored:
             query, stop - start, count=False, order_by_field="row", order=Order.Asc
         ).hits
         if [row for row, _ in hits] != [*range(start, stop)]:
-            why = f": lacks some of the rows {start} to {stop - 1}"
-            raise _no_corpus(self.folder, why)
+            raise _no_corpus(self.folder, f": lacks some of the rows {start} to {stop - 1}")
         return [self.passage(address) for _, address in hits]
 
     def __iter__(self) -> Iterator[Passage]:
