@@ -34,6 +34,10 @@ _MARKS = (
 WORD = re.compile(f"[{_UNSPACED}][{_MARKS}]*|[^\\s{_UNSPACED}]+")
 
 
+#: Half-open characters of a text, or tokens of a draft.
+Span = tuple[int, int]
+
+
 class Word(NamedTuple):
     """A run of tokens: ``text`` and the half-open token range ``[start, stop)``."""
 
@@ -43,7 +47,7 @@ class Word(NamedTuple):
 
 
 def character_words(
-    text: str, offsets: np.ndarray | Sequence[tuple[int, int]], known: Sequence[Word] = ()
+    text: str, offsets: np.ndarray | Sequence[Span], known: Sequence[Word] = ()
 ) -> list[Word]:
     """Words from the character spans of the tokens.
 
@@ -62,7 +66,7 @@ def character_words(
     joins = False
     for i, (start, stop) in enumerate(spans):
         span = text[start:stop]
-        visible = start + len(span) - len(span.lstrip()) if span.strip() else None
+        visible = start + count_spaces(span) if span.strip() else None
         if visible is None:
             opens = not (joins and span)
         else:
@@ -88,7 +92,7 @@ def contain_any(words: Sequence[str], contents: Sequence[str]) -> np.ndarray:
     §2.6); (w,) bool.
     """
     distinct = set(contents)
-    return np.array([any(content in word for content in distinct) for word in words], dtype=bool)
+    return np.array([any(content in word for content in distinct) for word in words], bool)
 
 
 def count_common(left: Sequence[Any], right: Sequence[Any]) -> int:
@@ -99,10 +103,16 @@ def count_common(left: Sequence[Any], right: Sequence[Any]) -> int:
     return min(len(left), len(right))
 
 
+def count_spaces(text: str) -> int:
+    """How many characters of white space a text begins with."""
+    return len(text) - len(text.lstrip())
+
+
 #: Of a field that belongs to whoever looks at a draft; no file has it.
 UNSAVED = {"saved": False}
 INTS, FLOATS, FLAGS = (partial(np.zeros, 0, kind) for kind in (np.int32, np.float32, np.bool_))
-SPANS, TABLE = partial(np.zeros, (0, 2), np.int32), partial(np.zeros, (0, 0), np.float32)
+SPANS = partial(np.zeros, (0, 2), np.int32)
+TABLE = partial(np.zeros, (0, 0), np.float32)
 _PER_TOKEN = (
     "ids",
     "offsets",
@@ -277,16 +287,21 @@ class Draft:
         each token before them.
         """
         n = len(self)
-        paid, grown = np.zeros((n, n), np.float32), np.zeros((n + 1, n), np.float32)
+        paid = np.zeros((n, n), np.float32)
+        grown = np.zeros((n + 1, n), np.float32)
         paid[np.tril_indices(n)] = self.among
         np.maximum.accumulate(np.tril(paid, -1), axis=0, out=grown[1:])
         return grown
+
+    def count_before(self, end: int) -> int:
+        """How many tokens begin before the character ``end``."""
+        return int((self.offsets[:, 0] < end).sum())
 
     def before(self, end: int) -> Draft:
         """The same without what follows the character ``end``, where the model began another
         example.
         """
-        n = int((self.offsets[:, 0] < end).sum())
+        n = self.count_before(end)
         kept = self.first(n)
         if kept.among is not None:  # what was cut off paid attention too
             kept.received = self.received_by(n, ended=True)
@@ -370,7 +385,8 @@ class Draft:
             return 0
         visible = np.flatnonzero(old.word_ends > old.word_starts)
         last = int(visible.max(initial=0))
-        token, character = old.spans[last, 0], old.word_starts[last]
+        token = old.spans[last, 0]
+        character = old.word_starts[last]
         same_spans = np.array_equal(self.offsets[:token], old.offsets[:token])
         same_text = self.text[:character] == old.text[:character]
         return last if same_spans and same_text else 0
@@ -404,7 +420,7 @@ class Draft:
         return _seal_array(self.offsets[self.spans[:, 1] - 1, 1], np.int32)
 
     @cached_property
-    def _known_sentences(self) -> list[tuple[int, int]]:
+    def _known_sentences(self) -> list[Span]:
         """The sentences that were settled in the draft ``earlier``, and the beginning of the
         next as an empty one.
         """
@@ -416,7 +432,7 @@ class Draft:
         return [*old.sentences[: old.settled], (begin, begin)] if same else [(0, 0)]
 
     @cached_property
-    def sentences(self) -> list[tuple[int, int]]:
+    def sentences(self) -> list[Span]:
         """Half-open characters of the sentences, as the pipeline splits them."""
         *known, (begin, _) = self._known_sentences
         return known + [(begin + a, begin + b) for a, b in self.pipeline.spans(self.text[begin:])]

@@ -54,7 +54,7 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = False, slim: bool
     Raises ``TraceFileError`` where the trace holds something that is not data (naming the field) or
     where the file cannot be written (naming path and remedy); an old file then stays as it was.
     """
-    path = check_regular(as_path(path, TraceFileError, local=True))
+    path = _as_regular(path)
     arrays: dict[str, np.ndarray] = {}
     cut = partial(_cut_draft, hidden=hidden and not slim, slim=slim)
     # ASCII only, so that even half a surrogate pair survives
@@ -79,10 +79,11 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = False, slim: bool
     return path
 
 
-def check_regular(path: Path) -> Path:
+def _as_regular(path: str | Path) -> Path:
     """``TraceFileError`` for what is there and no regular file: a pipe would block, and a device
     has no end.
     """
+    path = as_path(path, TraceFileError, local=True)
     if path.exists() and not path.is_file() and not path.is_dir():
         raise TraceFileError(f"{path}: is not a regular file; give the name of a file")
     return path
@@ -92,8 +93,7 @@ def load_trace(kind: type[T], path: str | Path) -> T:
     """Read a trace, an object of ``kind``; ``TraceFileError`` names a file that is not one, or
     that was damaged.
     """
-    path = check_regular(as_path(path, TraceFileError, local=True))
-    return read_trace(kind, path)
+    return read_trace(kind, _as_regular(path))
 
 
 def read_trace(kind: type[T], path: Path | zipfile.Path) -> T:
@@ -161,12 +161,13 @@ def _name_fault(error: Exception) -> str:
 def _cut_draft(draft: Draft, hidden: bool, slim: bool) -> Draft:
     """A draft without hidden states; if ``slim``, attention maps and most alternatives go too."""
     if slim:
-        few = {
-            name: getattr(draft, name)[:, :ALTERNATIVES]
-            for name in ("alternative_ids", "alternative_probs")
-        }
-        tokens = tuple(tokens[:ALTERNATIVES] for tokens in draft.alternative_tokens)
-        draft = replace(draft, rows=None, alternative_tokens=tokens, **few)
+        draft = replace(
+            draft,
+            rows=None,
+            alternative_ids=draft.alternative_ids[:, :ALTERNATIVES],
+            alternative_probs=draft.alternative_probs[:, :ALTERNATIVES],
+            alternative_tokens=tuple(few[:ALTERNATIVES] for few in draft.alternative_tokens),
+        )
     return draft if hidden else replace(draft, states=None)
 
 

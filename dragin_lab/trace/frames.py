@@ -31,16 +31,13 @@ def token_table(
     """
     import pandas as pd
 
-    parts = [
-        _token_rows(text, step, source, find_looked(step, method), end)
-        for step in steps
-        for source, text, end in step.texts
-    ]
+    tables = [pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)]
+    for step in steps:
+        for source, text, end in step.texts:
+            tables.append(_token_rows(text, step, source, find_looked(step, method), end))
     if extraction is not None:
-        parts.append(_token_rows(extraction, None, "extraction", np.zeros(0, bool), None))
-    return pd.concat(
-        parts or [pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)], ignore_index=True
-    )
+        tables.append(_token_rows(extraction, None, "extraction", np.zeros(0, bool), None))
+    return pd.concat(tables, ignore_index=True)
 
 
 _COLUMNS = {
@@ -68,7 +65,8 @@ def find_looked(step: Step, method: Mapping[str, Any]) -> np.ndarray:
     """(w,) bool, the words of a step of which it was asked whether they are stop words: in the
     released code those of the sentence that fired, where hits need content.
     """
-    decision, sentence = step.decision, step.words.sentence
+    decision = step.decision
+    sentence = step.words.sentence
     if method.get("variant") != "reference":
         return np.ones(len(sentence), bool)
     if decision is None or not decision.retrieve or not method.get("check_content_words"):
@@ -122,17 +120,15 @@ def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows: list[tuple[Any, ...]] = []
+    rows = []
     for step in steps:
-        if step.query is not None:
-            hits = [
-                (rank, p.id, p.title, p.text, p.score) for rank, p in enumerate(step.passages, 1)
-            ]
-            nothing = [(None, None, None, None, np.nan)]
-            rows += [
-                (step.index + 1, rank, step.query.sent, *passage)
-                for rank, *passage in hits or nothing
-            ]
+        if step.query is None:
+            continue
+        asked = {"step": step.index + 1, "query": step.query.sent}
+        for rank, passage in enumerate(step.passages, 1):
+            rows.append({**asked, "rank": rank, **vars(passage)})
+        if not step.passages:
+            rows.append(asked)
     return pd.DataFrame(rows, columns=list(_FOUND)).astype(_FOUND)
 
 
@@ -216,44 +212,43 @@ def list_differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Line]:
+    def both(kind: Any) -> bool:
+        return isinstance(a, kind) and isinstance(b, kind)
+
     if is_dataclass(a) and type(a) is type(b):
         names = [name for name in saved_fields(a) if name not in _IGNORED]
         for name in sorted(names, key=lambda name: name not in _LEADING):
-            inner = list(_list_differences(f"{where}.{name}", getattr(a, name), getattr(b, name)))
+            left = getattr(a, name)
+            right = getattr(b, name)
+            inner = list(_list_differences(f"{where}.{name}", left, right))
             yield from inner
             if inner and name in _LEADING:
                 return
-    elif isinstance(a, dict) and isinstance(b, dict):
-        for key in [key for key in dict.fromkeys([*a, *b]) if key not in _IGNORED]:
+    elif both(dict):
+        for key in {**a, **b}:
+            path = f"{where}.{key}".lstrip(".")
             if key == "probe":
-                yield from _compare_probes(f"{where}.{key}".lstrip("."), a, b)
-                continue
-            yield from _list_differences(
-                f"{where}.{key}".lstrip("."), a.get(key, _ABSENT), b.get(key, _ABSENT)
-            )
-    elif isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
-        for i, (left, right) in enumerate(zip(a, b, strict=True)):
-            yield from _list_differences(f"{where}[{i}]", left, right)
-    elif (
-        isinstance(a, np.ndarray)
-        and isinstance(b, np.ndarray)
-        and (a.shape, a.dtype) == (b.shape, b.dtype)
-    ):
-        different = ~((a == b) | ((a != a) & (b != b)))  # NaN is NaN
-        if different.any():
-            close = a.dtype.kind == "f" and np.allclose(
-                a, b, rtol=0, atol=TOLERANCE, equal_nan=True
-            )
-            yield _Line(f"{where}: {different.sum()} of {a.size} differ", not close)
-    elif isinstance(a, str) and isinstance(b, str) and a != b:
+                yield from _compare_probes(path, a, b)
+            elif key not in _IGNORED:
+                yield from _list_differences(path, a.get(key, _ABSENT), b.get(key, _ABSENT))
+    elif both(list | tuple) and len(a) == len(b):
+        for i, pair in enumerate(zip(a, b, strict=True)):
+            yield from _list_differences(f"{where}[{i}]", *pair)
+    elif both(np.ndarray) and (a.shape, a.dtype) == (b.shape, b.dtype):
+        yield from _compare_arrays(where, a, b)
+    elif both(str) and a != b:
         first = count_common(a, b)
         yield _Line(f"{where}: {_show_around(a, first)} → {_show_around(b, first)}")
-    elif (
-        isinstance(a, np.ndarray)
-        or isinstance(b, np.ndarray)
-        or not (a == b or (a != a and b != b))
-    ):
+    elif np.ndarray in (type(a), type(b)) or not (a == b or (a != a and b != b)):
         yield _Line(f"{where}: {shown(a)} → {shown(b)}")
+
+
+def _compare_arrays(where: str, a: np.ndarray, b: np.ndarray) -> Iterator[_Line]:
+    different = ~((a == b) | ((a != a) & (b != b)))  # NaN is NaN
+    if different.any():
+        is_float = a.dtype.kind == "f"
+        close = is_float and np.allclose(a, b, rtol=0, atol=TOLERANCE, equal_nan=True)
+        yield _Line(f"{where}: {different.sum()} of {a.size} differ", not close)
 
 
 def _compare_probes(where: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[_Line]:
@@ -266,5 +261,6 @@ def _compare_probes(where: str, a: dict[str, Any], b: dict[str, Any]) -> Iterato
 
 def _show_around(text: str, place: int) -> str:
     """A text, cut to what stands around a character."""
-    start, stop = max(place - 20, 0), place + 40
+    start = max(place - 20, 0)
+    stop = place + 40
     return repr("…" * (start > 0) + text[start:stop] + "…" * (stop < len(text)))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dragin_lab.trace.draft import count_common
+from dragin_lab.trace.draft import count_common, count_spaces
 from dragin_lab.trace.trace import Draft, Step, Trace
 
 
@@ -48,21 +48,18 @@ def list_kept_parts(trace: Trace) -> list[KeptPart]:
     return parts
 
 
-def count_spaces(text: str) -> int:
-    """How many characters of white space a text begins with."""
-    return len(text) - len(text.lstrip())
-
-
 def list_arrivals(trace: Trace) -> list[tuple[int, Step]]:
     """Every retrieval in order: the character of the answer's text at which its passages came
     in, and its step.
     """
     came: dict[int, int] = {}
     for origin in list_kept_parts(trace):
-        step, follows = origin.step, origin.continuation is origin.step.continuation
+        step = origin.step
+        follows = origin.continuation is origin.step.continuation
         if step.query is not None and (follows or step.continuation is None):
             came.setdefault(id(step), origin.start if follows else origin.stop)
-    arrived, place = [], 0
+    arrived = []
+    place = 0
     for step in trace.steps:
         # a retrieval without text in the answer stands where the last one does
         place = came.get(id(step), place)

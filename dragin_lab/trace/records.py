@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import compress
 from numbers import Integral, Real
 from typing import Any
 
@@ -18,7 +19,11 @@ import numpy as np
 from dragin_lab.checks import check_text, plain, shown
 from dragin_lab.errors import SettingError
 from dragin_lab.text import facts_html
-from dragin_lab.trace.draft import FLAGS, FLOATS, INTS, SPANS, UNSAVED, Draft
+from dragin_lab.trace.draft import FLAGS, FLOATS, INTS, SPANS, UNSAVED, Draft, Span
+
+#: Half-open characters of a prompt, and the ids that the model wrote there, which are not encoded
+#: again.
+WrittenPart = tuple[int, int, tuple[int, ...]]
 
 
 def _check_texts(record: Any, *names: str) -> None:
@@ -79,12 +84,10 @@ class Question:
                 f"golds={shown(golds)} of question {self.id!r}: give a text, or a list of texts"
             )
         object.__setattr__(self, "golds", tuple(golds))
-        for name, value in (
-            ("id", self.id),
-            ("text", self.text),
-            *(("gold", gold) for gold in self.golds),
-        ):
-            check_text(name, value)
+        check_text("id", self.id)
+        check_text("text", self.text)
+        for gold in self.golds:
+            check_text("gold", gold)
 
 
 def hash_questions(questions: Iterable[Question]) -> str:
@@ -104,22 +107,20 @@ class Prompt:
     """
 
     text: str
-    spans: dict[str, tuple[int, int]] = field(default_factory=dict)
+    spans: dict[str, Span] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what was dropped to fit the context window, one line each
     # whether the tokenizer adds BOS and the like; a chat template has written them into the text
     special: bool = True
     # how many "passages" and "exemplars" that were
     dropped: dict[str, int] = field(default_factory=dict)
-    #: The parts of the answer that the model wrote: half-open characters, and their ids, which are
-    #: not encoded again.
-    written: tuple[tuple[int, int, tuple[int, ...]], ...] = field(
-        default=(), repr=False, metadata=UNSAVED
-    )
+    #: The parts of the answer that the model wrote.
+    written: tuple[WrittenPart, ...] = field(default=(), repr=False, metadata=UNSAVED)
 
     @classmethod
     def join(cls, parts: Iterable[tuple[str, str]], **rest: Any) -> Prompt:
         """The prompt that (name, text) parts make; those without a name or a text have no span."""
-        text, spans = "", {}
+        text = ""
+        spans = {}
         for name, part in parts:
             if name and part:
                 spans[name] = (len(text), len(text) + len(part))
@@ -154,7 +155,7 @@ class Words:
         return len(self.text)
 
     def __repr__(self) -> str:
-        hits = [word for word, hit in zip(self.text, self.hit, strict=True) if hit]
+        hits = list(compress(self.text, self.hit))
         return f"Words({len(self)}, of which fire: {', '.join(map(repr, hits[:5])) or 'none'})"
 
     @property
@@ -214,7 +215,7 @@ class Query:
         cls, words: Sequence[str], weights: np.ndarray, chosen: np.ndarray, note: str = ""
     ) -> Query:
         """The query that the chosen words make; ``weights`` and ``chosen`` are (len(words),)."""
-        text = " ".join(word for word, yes in zip(words, chosen, strict=True) if yes)
+        text = " ".join(compress(words, chosen))
         return cls(text, text, tuple(words), weights.astype(np.float32), chosen, note)
 
 
@@ -250,17 +251,12 @@ class Step:
         return f"Step({self.index + 1}: {why}; kept {self.kept[:60]!r})"
 
     def _repr_html_(self) -> str:
-        texts: dict[str, Any] = {name: text.text for name, text, _ in self.texts}
-        decided = {
-            "decision": self.decision and self.decision.reason,
-            "query": self.query and self.query.text,
-        }
-        passages = {
-            "passages": " · ".join(passage.title or passage.id for passage in self.passages)
-        }
-        return facts_html(
-            f"Step {self.index + 1}", texts | decided | passages | {"kept": self.kept}
-        )
+        facts: dict[str, Any] = {name: text.text for name, text, _ in self.texts}
+        facts["decision"] = self.decision and self.decision.reason
+        facts["query"] = self.query and self.query.text
+        facts["passages"] = " · ".join(passage.title or passage.id for passage in self.passages)
+        facts["kept"] = self.kept
+        return facts_html(f"Step {self.index + 1}", facts)
 
     def kept_end(self, source: str) -> int | None:
         """The character where the kept part of the "draft" or the "continuation" ends; None
@@ -362,7 +358,8 @@ def probe_distance(one: Any, other: Any) -> float:
     """The largest difference of two probes (``engines.identity``), in nats; infinite where they
     are not of one kind.
     """
-    a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    a = np.asarray(one, np.float64)
+    b = np.asarray(other, np.float64)
     return float(np.abs(a - b).max(initial=0.0)) if a.shape == b.shape else float("inf")
 
 

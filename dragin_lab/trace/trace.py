@@ -5,6 +5,7 @@ tree of them.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, field
 from hashlib import sha256
@@ -140,19 +141,14 @@ class Trace:
         ``exemplars``: dropped from prompts to fit it.
         """
         window = self.provenance.get("context_window")
-        prompts = [p for s in self.steps for p in (s.prompt, s.passages_prompt)] + [
-            self.extraction_prompt
-        ]
-        lost = {
-            "beyond": sum(
-                window is not None and len(c.prompt_ids) + len(c) > window
-                for c in self.continuations
-            )
-        }
-        lost |= {
-            name: sum(p.dropped.get(name, 0) for p in prompts if p)
-            for name in ("passages", "exemplars")
-        }
+        lost = Counter(beyond=0, passages=0, exemplars=0)
+        for written in self.continuations:
+            lost["beyond"] += window is not None and len(written.prompt_ids) + len(written) > window
+        prompts = [self.extraction_prompt]
+        for step in self.steps:
+            prompts += [step.prompt, step.passages_prompt]
+        for prompt in prompts:
+            lost.update(prompt.dropped if prompt else {})
         return {name: count for name, count in lost.items() if count}
 
     @property
@@ -196,7 +192,8 @@ class Trace:
     _repr_mimebundle_ = Drawn()
 
     def __repr__(self) -> str:
-        count, name = self.counters, self.method.get("label") or self.method.get("name", "?")
+        count = self.counters
+        name = self.method.get("label") or self.method.get("name", "?")
         return (
             f"Trace({name}/{self.method.get('variant', '?')}, {self.question.text[:60]!r},"
             f" answer={self.answer[:40]!r}, retrievals={count['retrievals']},"
@@ -204,8 +201,7 @@ class Trace:
         )
 
     def _repr_html_(self) -> str:
-        html: str = self._repr_mimebundle_()["text/html"]
-        return html
+        return self._repr_mimebundle_()["text/html"]
 
 
 @dataclass
