@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dragin_lab.checks import check_text, choice
 from dragin_lab.errors import SettingError
 from dragin_lab.text import fold_letters, visible
-from dragin_lab.trace.draft import WORD
+from dragin_lab.trace.draft import WORD, Span
 
 ANSWER_PHRASE = "the answer is"
 #: What a text is continued with when it never says the phrase.
@@ -87,7 +87,7 @@ def _closing_of(mark: str) -> str:
     return _OTHER_MARKS.get(mark) or mark.replace("<", "</", 1)
 
 
-def thoughts(text: str, opened: str = "") -> list[tuple[int, int]]:
+def thoughts(text: str, opened: str = "") -> list[Span]:
     """Half-open characters of what a thinking model wrote between the marks of ``THOUGHT_MARK``,
     these included.
 
@@ -95,7 +95,7 @@ def thoughts(text: str, opened: str = "") -> list[tuple[int, int]]:
     text begins within; without it, one that the text closes and does not open reaches from the
     start.
     """
-    spans: list[tuple[int, int]] = []
+    spans: list[Span] = []
     # known at once, and so at each token of a long text
     if not opened and not any(sign in text for sign in _SIGNS):
         return spans
@@ -137,12 +137,14 @@ def opened_thought(prompt: str) -> str:
     return mark[0].strip() if mark else ""
 
 
-def hide_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """The text with some of its characters in a form that no mark and no word has; as long as
-    before.
-    """
+#: A character that no mark and no word has.
+HIDDEN = "\0"
+
+
+def hide_spans(text: str, spans: Iterable[Span]) -> str:
+    """The text with ``HIDDEN`` in place of some of its characters; as long as before."""
     for start, stop in spans:
-        text = text[:start] + "\0" * (stop - start) + text[stop:]
+        text = text[:start] + HIDDEN * (stop - start) + text[stop:]
     return text
 
 
@@ -158,8 +160,9 @@ def cut_prediction(text: str, *, at_start: bool = False) -> str:
 
     A mark at position 0 counts only with ``at_start``.
     """
-    places = [place for mark in CUTS if (place := text.find(mark)) >= (0 if at_start else 1)]
-    return text[: min(places, default=None)]
+    first = 0 if at_start else 1
+    places = [text.find(mark) for mark in CUTS]
+    return text[: min((place for place in places if place >= first), default=None)]
 
 
 def fold_phrase(text: str, phrase: str = ANSWER_PHRASE) -> str:
@@ -178,12 +181,13 @@ def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWE
     the others nothing; StrategyQA answers ``no`` unless the first three letters are yes. Raises
     ``SettingError`` for another rule.
     """
-    place, rule = text.find(phrase), choice("rule", rule, ANSWER_RULES)
-    if place >= 0:
-        answer = text[place + len(phrase) + 1 :]
-    else:
+    choice("rule", rule, ANSWER_RULES)
+    _, found, answer = text.partition(phrase)
+    if not found:
         answer = text if rule == "2wikimultihopqa" else ""
-    if rule == "strategyqa" and place >= 0:
+        return _strip_ends(answer, rule)
+    answer = answer[1:]
+    if rule == "strategyqa":
         return "yes" if answer[:3].lower() == "yes" else "no"
     return _strip_ends(answer, rule)
 
@@ -203,11 +207,12 @@ def read_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_P
     for any other. Of other answers ``unwrap_answer`` takes what the model put around them.
     """
     text = fold_phrase(text, phrase)
-    if rule != "strategyqa" or phrase not in text:
-        answer = extract_answer(text, rule, phrase)
-        bare = answer if rule == "strategyqa" else unwrap_answer(answer)
-        return answer if bare == answer else _strip_ends(bare, rule)
-    return _TRUTH.get(_first_word(text.partition(phrase)[2]), "no")
+    if rule == "strategyqa":
+        _, stated, response = text.partition(phrase)
+        return _TRUTH.get(_first_word(response), "no") if stated else ""
+    answer = extract_answer(text, rule, phrase)
+    bare = unwrap_answer(answer)
+    return answer if bare == answer else _strip_ends(bare, rule)
 
 
 def unwrap_answer(answer: str) -> str:
@@ -217,7 +222,8 @@ def unwrap_answer(answer: str) -> str:
     Citations are those of the passages' numbers in the prompt. What is nothing else stays: "[1]"
     can be an answer.
     """
-    text, before = visible(answer), ""
+    text = visible(answer)
+    before = ""
     if len(boxes := _BOX.findall(text)) == 1:
         text = boxes[0]
     while text != before:
@@ -266,7 +272,8 @@ def _keep_marked(article: re.Match[str]) -> str:
     """An article as it stands where a combining mark is beside it, which makes it a part of a
     word; else a space.
     """
-    (start, end), text = article.span(), article.string
+    (start, end) = article.span()
+    text = article.string
     beside = text[max(start - 1, 0) : start] + text[end : end + 1]
     is_marked = any(unicodedata.category(letter).startswith("M") for letter in beside)
     return article[0] if is_marked else " "
@@ -275,7 +282,8 @@ def _keep_marked(article: re.Match[str]) -> str:
 def _overlap_scores(p: str, g: str) -> tuple[float, float, float]:
     """F1, precision and recall of two texts in normal form."""
     closed = {"yes", "no", "noanswer"}
-    p_tokens, g_tokens = p.split(), g.split()
+    p_tokens = p.split()
+    g_tokens = g.split()
     shared = Counter(p_tokens) & Counter(g_tokens)
     same = shared.total()
     if same == 0 or (p != g and not closed.isdisjoint((p, g))):
@@ -306,8 +314,10 @@ def score_answer(
 # -- how answers are written -----------------------------------------------------------------------
 
 #: What opens and closes a search call, and what stands around a follow-up question.
-CALL_OPENS, CALL_CLOSES = "[Search(", ")]"
-FOLLOW_UP, INTERMEDIATE = "Follow up:", "Intermediate answer:"
+CALL_OPENS = "[Search("
+CALL_CLOSES = ")]"
+FOLLOW_UP = "Follow up:"
+INTERMEDIATE = "Intermediate answer:"
 #: Search-R1's task (github.com/PeterGriffinJin/Search-R1, infer.py).
 SEARCH_R1 = (
     "Answer the given question. You must conduct reasoning inside <think> and </think> first every"

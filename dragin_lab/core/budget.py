@@ -29,7 +29,8 @@ def list_peaks(trace: Trace) -> list[np.ndarray]:
     for step in trace.steps:
         if step.draft is None or step.decision is None:
             continue
-        score, judged = step.words.score.astype(np.float64), ~step.words.unjudged  # (w,), (w,)
+        score = step.words.score.astype(np.float64)  # (w,)
+        judged = ~step.words.unjudged  # (w,)
         sentence = np.where(judged, step.words.sentence, -1)  # (w,)
         numbers = np.unique(sentence[sentence >= 0])  # (s,)
         # (u,)

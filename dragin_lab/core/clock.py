@@ -24,14 +24,16 @@ class ClockLoop(Loop):
         return bool(self.trigger.searches == "always")
 
     def run(self) -> Episode[None]:
-        clock, last = self.trigger, None
+        clock = self.trigger
+        last = None
         while not self.ended:
             if not clock.retrieves:
                 self.new_step().decision = Decision(False, clock.reason)
             elif last is None:
                 yield from self.search(self.first_query(), clock.reason)
             else:
-                span, tokens = (0, self.trace.steps[-1].continuation_kept or 0), clock.tokens
+                span = (0, self.trace.steps[-1].continuation_kept or 0)
+                tokens = clock.tokens
                 yield from self.search(
                     self.gap(last, span, answer=self.text, chunk_tokens=tokens), clock.reason
                 )
@@ -72,12 +74,10 @@ class Clock(Trigger):
 class Never(Clock):
     """No retrieval (wo-RAG)."""
 
-    name, source, searches, reason = (
-        "never",
-        "DRAGIN Table 1",
-        "never",
-        "this method never retrieves",
-    )
+    name = "never"
+    source = "DRAGIN Table 1"
+    searches = "never"
+    reason = "this method never retrieves"
 
 
 @TRIGGERS.add
@@ -85,12 +85,10 @@ class Never(Clock):
 class Once(Clock):
     """Once, before anything is written (SR-RAG)."""
 
-    name, source, searches, reason = (
-        "once",
-        "DRAGIN Table 1",
-        "once",
-        "once, before anything is written",
-    )
+    name = "once"
+    source = "DRAGIN Table 1"
+    searches = "once"
+    reason = "once, before anything is written"
 
 
 @TRIGGERS.add
@@ -98,7 +96,8 @@ class Once(Clock):
 class EveryN(Clock):
     """Every n tokens, and at the start (FL-RAG)."""
 
-    name, source = "every-n", "DRAGIN Table 1"
+    name = "every-n"
+    source = "DRAGIN Table 1"
     n: int = setting(16, label="tokens between searches", unit="tokens")
 
     @property

@@ -58,31 +58,27 @@ def part_of_function(
         raise SettingError(
             f"the function {where} takes no argument; its first one is what it looks at"
         )
+    of_function = {}
     for parameter in parameters[1:]:
-        if parameter.default is inspect.Parameter.empty:
+        key = parameter.name
+        default = parameter.default
+        if default is parameter.empty:
             raise SettingError(
                 f"the parameter {str(parameter)!r} of {where} has no default; write each as"
                 " name=value"
             )
-        if parameter.name in settings:
-            raise SettingError(
-                f"the parameter {parameter.name!r} of {where} is called like a setting; rename it"
-            )
-        check_setting(
-            f"the parameter {parameter.name!r} of {where}", parameter.name, parameter.default, base
-        )
-    of_function = {parameter.name: field(default=parameter.default) for parameter in parameters[1:]}
+        what = f"the parameter {key!r} of {where}"
+        if key in settings:
+            raise SettingError(f"{what} is called like a setting; rename it")
+        check_setting(what, key, default, base)
+        of_function[key] = field(default=default)
     part = make_dataclass(
         "".join(word.capitalize() for word in re.findall(r"[a-zA-Z0-9]+", name)) or "Own",
         [(key, Any, declared) for key, declared in (settings | of_function).items()],
         bases=(base,),
         frozen=True,
-        namespace={
-            "function": staticmethod(function),
-            "parameters": tuple(of_function),
-            "name": name,
-            **attributes,
-        },
+        namespace=attributes
+        | {"function": staticmethod(function), "parameters": tuple(of_function), "name": name},
     )
     inner = getattr(function, "func", function)  # of a partial function
     # None where code was executed without a module

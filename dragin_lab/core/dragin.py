@@ -12,7 +12,7 @@ import numpy as np
 from dragin_lab.core.episode import Episode
 from dragin_lab.core.loop import Loop
 from dragin_lab.core.scores import scale_by_sentence
-from dragin_lab.core.settings import setting
+from dragin_lab.core.settings import Settings, setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.trace.draft import Draft
 
@@ -30,9 +30,8 @@ class Rind(Trigger):
 
     def __init__(self, threshold: Any = MISSING, scale: str | None = None) -> None:
         object.__setattr__(self, "scale", scale)
-        object.__setattr__(
-            self, "threshold", self._usual_theta if threshold is MISSING else threshold
-        )
+        theta = self._usual_theta if threshold is MISSING else threshold
+        object.__setattr__(self, "threshold", theta)
         self.__post_init__()
 
     @property
@@ -41,7 +40,7 @@ class Rind(Trigger):
         return type(self).threshold if self.scale is None else 1.2
 
     @property
-    def changed(self) -> dict[str, Any]:
+    def changed(self) -> Settings:
         theta = {"threshold": self.threshold} if self.threshold != self._usual_theta else {}
         return theta | ({"scale": self.scale} if self.scale is not None else {})
 

@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from dragin_lab.core.answers import FORMS, Form, fold_phrase, hide_spans, thoughts
+from dragin_lab.core.answers import FORMS, HIDDEN, Form, fold_phrase, hide_spans, thoughts
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.trace.trace import Draft, Passage, Prompt
@@ -160,15 +160,14 @@ class FirstSentence(Stop):
     phrase: str = "\0"  # in no text
 
     def reached(self, draft: Draft) -> str | None:
-        text = (
-            draft.text
-            if self.tokenizer is None
-            else self.tokenizer.decode(draft.ids.tolist(), special=True)
-        )
-        first = [text[:stop] for _, stop in self.pipeline.complete(text)[:1]]
-        return (
-            "sentence" if first and self.phrase not in fold_phrase(first[0], self.phrase) else None
-        )
+        text = draft.text
+        if self.tokenizer is not None:
+            text = self.tokenizer.decode(draft.ids.tolist(), special=True)
+        settled = self.pipeline.complete(text)
+        if not settled:
+            return None
+        first = text[: settled[0][1]]
+        return None if self.phrase in fold_phrase(first, self.phrase) else "sentence"
 
 
 @dataclass(frozen=True)
@@ -210,8 +209,9 @@ class Watch(Stop):
         was added to it.
         """
         draft.earlier = next(iter(self._judged), None)
-        verdict: Verdict = self.trigger.judge(draft, resumed=self.resumed)
-        draft.earlier, self._judged[:] = None, [draft]
+        verdict = self.trigger.judge(draft, resumed=self.resumed)
+        draft.earlier = None
+        self._judged[:] = [draft]
         return verdict
 
 
@@ -241,8 +241,20 @@ class NextExample(Stop):
     thought: str = ""  # the mark of the thought that the draft begins within
 
     def reached(self, draft: Draft) -> str | None:
-        end = find_next_example(draft.text, self.marks, self.begun, self.thought)
-        return None if end is None else "example"
+        return None if self.find_end(draft.text) is None else "example"
+
+    def find_end(self, text: str) -> int | None:
+        """Where a draft's text ends before another example begins (characters); None while none
+        begins. No thought counts.
+
+        A mark of white space, such as a line's end, counts where something stands before it: in the
+        text, or ``begun``.
+        """
+        text = hide_spans(text, thoughts(text, self.thought))
+        first = 0 if self.begun else len(text) - len(text.lstrip(HIDDEN + string.whitespace))
+        places = [text.find(mark, 0 if mark.strip() else first) for mark in self.marks]
+        found = [place for place in places if place >= 0]
+        return len(text[: min(found)].rstrip()) if found else None
 
 
 @dataclass(frozen=True)
@@ -259,30 +271,18 @@ class AnyOf(Stop):
         return next((reason for stop in self.stops if (reason := stop.reached(draft))), None)
 
 
-def find_next_example(
-    text: str, marks: Sequence[str], begun: bool = False, thought: str = ""
-) -> int | None:
-    """Where the text ends before another example begins (characters); None while none begins. No
-    thought counts.
-
-    A mark of white space, such as a line's end, counts where something stands before it: in the
-    text, or ``begun``.
-    """
-    text = hide_spans(text, thoughts(text, thought))
-    first = 0 if begun else len(text) - len(text.lstrip(f"\0{string.whitespace}"))
-    places = [
-        place for mark in marks if (place := text.find(mark, 0 if mark.strip() else first)) >= 0
-    ]
-    return len(text[: min(places)].rstrip()) if places else None
-
-
 def find_lead(tokenizer: Tokenizer, draft: Draft) -> str:
-    """The space before a draft's text that decoding it by itself drops (SentencePiece
-    vocabularies).
+    """The space before a draft's text that decoding it by itself drops."""
+    return find_space(tokenizer, draft.ids[:1].tolist(), draft.text)
+
+
+def find_space(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
+    """The space that the first of some ids marks and their text lacks (SentencePiece
+    vocabularies); else "".
     """
-    first = tokenizer.tokens(draft.ids[:1].tolist())
-    opens = bool(tokenizer.marker) and bool(first) and first[0].startswith(tokenizer.marker)
-    return " " if opens and not draft.text.startswith(" ") else ""
+    first = "".join(tokenizer.tokens(ids[:1]))
+    marked = tokenizer.marker and first.startswith(tokenizer.marker)
+    return " " if marked and not text.startswith(" ") else ""
 
 
 def find_answer_end(text: str, form: Form = FORMS["reasoning"], *, ended: bool) -> int | None:
@@ -303,8 +303,8 @@ def find_answer_end(text: str, form: Form = FORMS["reasoning"], *, ended: bool) 
     )
     if line is None:
         return None
-    if form.closes:  # the mark may stand in the next line
+    if form.closes and not ended:  # the mark may stand in the next line
         rest = text[line.end() :].lstrip()
-        if not ended and (not rest or form.closes.startswith(rest)):
+        if form.closes.startswith(rest):
             return None
     return len(line[0].rstrip()) + line.start()

@@ -38,6 +38,7 @@ from dragin_lab.core.written import KEY, NAME, Source, read_source
 from dragin_lab.errors import describe_error
 
 Node = str | dict[str, Any]
+_Described = dict[int, tuple[Node, Any]]
 
 UNKNOWN = "not known: "
 _LEFT_OUT = "left out, as it is written while it runs"
@@ -51,8 +52,10 @@ _CHANGING = (MutableMapping, MutableSequence, MutableSet, Iterator)
 #: Where what decides lies, of descriptors and of the caches of ``functools``.
 _BEHIND = {property: "fget", functools.cached_property: "func", classmethod: "__func__"}
 _BEHIND |= {staticmethod: "__func__", type(functools.cache(len)): "__wrapped__"}
-_ADDRESS, _MARK = re.compile(r" at 0x[0-9a-fA-F]+"), re.compile(r" #[0-9a-f]{16,}$")
-_LONGEST, _MOST = 60, 40  # characters of a value, and values of a list, that are written out
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_MARK = re.compile(r" #[0-9a-f]{16,}$")
+_LONGEST = 60  # characters of a value that are written out
+_MOST = 40  # values of a list that are written out
 _LARGEST = 20_000  # characters of a description within another
 _PROCESS = uuid4().hex
 #: What makes an object: it may write what it likes.
@@ -87,10 +90,12 @@ def say_unknown(given: Mapping[str, Any]) -> list[str]:
 
 def list_changes(before: Node, now: Node, path: str) -> list[str]:
     """What differs in two descriptions, a line each: the path, and both values, short."""
-    old, new = _flatten(before, path), _flatten(now, path)
+    old = _flatten(before, path)
+    new = _flatten(now, path)
     lines = []
     for at in {**old, **new}:
-        then, later = old.get(at, "nothing"), new.get(at, "nothing")
+        then = old.get(at, "nothing")
+        later = new.get(at, "nothing")
         not_known = then.startswith(UNKNOWN) and later.startswith(UNKNOWN)
         if then != later and not not_known:
             lines.append(_say(at, _say_change(then, later)))
@@ -114,22 +119,16 @@ def _say(path: str, text: str) -> str:
 
 
 def _say_change(before: str, now: str) -> str:
-    number, old, new = _find_line(before, now)
+    """The first line that differs in two texts that do."""
+    pairs = itertools.zip_longest(before.splitlines(), now.splitlines())
+    for number, pair in enumerate(pairs, 1):  # noqa: B007 - it is said below
+        if pair[0] != pair[1]:
+            break
+    old, new = (_MARK.sub("", (line or "nothing").strip()) for line in pair)
     change = f"{old[:_LONGEST]} → {new[:_LONGEST]}"
     if "\n" in before + now:
         return f"source changed, line {number}: {change}"
     return change if old != new else f"other values in {old}"
-
-
-def _find_line(before: str, now: str) -> tuple[int, str, str]:
-    """The first line that differs in two texts that do."""
-    number = 0
-    for old, new in itertools.zip_longest(before.splitlines(), now.splitlines()):
-        number += 1
-        if old != new:
-            break
-    shorts = [_MARK.sub("", (line or "nothing").strip()) for line in (old, new)]
-    return number, shorts[0], shorts[1]
 
 
 def _is_own(thing: Any) -> bool:
@@ -145,8 +144,8 @@ class _Look:
 
     def __init__(self) -> None:
         #: By id: what was described, kept so that nothing else gets its id.
-        self.nodes: dict[int, tuple[Node, Any]] = {}
-        self.data: dict[int, tuple[Node, Any]] = {}  # of these, arrays and their like
+        self.nodes: _Described = {}
+        self.data: _Described = {}  # of these, arrays and their like
         #: What is written while it runs: the id of an object or a scope, and which part of it
         #: (None: all).
         self.written: set[tuple[int, Any]] = set()
@@ -253,7 +252,8 @@ class _Look:
 
     def _runs(self, function: Any) -> bool:
         """Whether a run calls it: a function, or a method that is named in what runs."""
-        name, place = function.__name__, function.__qualname__.rpartition("<locals>.")[2]
+        name = function.__name__
+        place = function.__qualname__.rpartition("<locals>.")[2]
         called = "." not in place or name.startswith("__") or name in self.used
         return called and name not in _MAKING
 
@@ -297,7 +297,8 @@ class _Look:
             return f"{getattr(value, '__module__', '')}.{parts}"
         maker, arguments, state, items, pairs = [*parts, None, None, None][:5]
         if isinstance(value, set | frozenset):
-            arguments, items = (), [frozenset(value)]
+            arguments = ()
+            items = [frozenset(value)]
         made = [one for one in (maker, *arguments) if one is not kind]
         named: dict[Any, Any] = {"(is)": kind, "(made)": made}
         if items is not None:
@@ -319,7 +320,8 @@ class _Look:
         """
         if not hasattr(value, "pipeline"):
             return self.read(value.to_bytes(exclude=["vocab"]))
-        vocab, getters = value.vocab, value.vocab.lex_attr_getters
+        vocab = value.vocab
+        getters = value.vocab.lex_attr_getters
         is_stop = getters[sys.modules["spacy"].attrs.IS_STOP]
         stops = {word.text for word in vocab if word.is_stop != is_stop(word.text)}
         named = {"words": getters, "stop words": stops}

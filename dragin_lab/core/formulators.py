@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import MethodPart, Registry, setting
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.draft import Word, character_words, find_tokens
+from dragin_lab.trace.draft import Span, Word, character_words, find_tokens
 from dragin_lab.trace.trace import Draft, Prompt, Query
 
 #: A custom query may have so many characters.
@@ -42,8 +42,8 @@ class Gap:
     tokenizer: Tokenizer = field(repr=False)
     token: int  # t_i, the token that fired
     cut: int  # character of the draft's text where the word of t_i begins
-    span: tuple[int, int]  # the sentence's characters in the draft's text
-    hit_spans: tuple[tuple[int, int], ...]  # the flagged words' characters in the draft's text
+    span: Span  # the sentence's characters in the draft's text
+    hit_spans: tuple[Span, ...]  # the flagged words' characters in the draft's text
     term: str = ""  # what the model itself asked for, where it did
     # how many tokens a method that searches by the clock writes between searches
     chunk_tokens: int | None = None
@@ -86,7 +86,7 @@ class Gap:
         """(w,) bool, the words that were flagged."""
         starts = self.offsets[[word.start for word in self._words], 0]  # (w,)
         stops = self.offsets[[word.stop - 1 for word in self._words], 1]  # (w,)
-        hits = np.zeros(len(starts), dtype=bool)
+        hits = np.zeros(len(starts), bool)
         for begin, end in self.hit_spans:
             hits |= (starts < end) & (begin < stops)
         return hits
@@ -115,14 +115,13 @@ class Formulator(MethodPart):
     """
 
     # what the trigger must give: written "text", or a "call"
-    needs: ClassVar[frozenset[str]] = frozenset({"text"})
-    reads_attention: ClassVar[bool] = False  # whether the attention rows of a draft are kept for it
-    reads_hits: ClassVar[bool] = False  # whether its query depends on which words were flagged
+    needs = frozenset({"text"})
+    reads_attention = False  # whether the attention rows of a draft are kept for it
+    reads_hits = False  # whether its query depends on which words were flagged
 
     def text(self, gap: Gap) -> str:
         """The query for a gap, as a text."""
-        text: str = self._call_function(gap)
-        return text
+        return self._call_function(gap)
 
     def query(self, gap: Gap) -> Query:
         """The query for a gap."""
@@ -204,7 +203,8 @@ def current(gap: Gap) -> str:
 )
 def current_without_hits(gap: Gap) -> str:
     """The same sentence without the words that were flagged."""
-    text, start = gap.sentence, gap.span[0]
+    text = gap.sentence
+    start = gap.span[0]
     for a, b in reversed(gap.hit_spans):
         text = text[: max(a - start, 0)] + " " + text[b - start :]
     return " ".join(text.split())
@@ -221,7 +221,8 @@ def term(gap: Gap) -> str:
 class LastN(Formulator):
     """The last n tokens of question and answer."""
 
-    name, source = "last-n", "DRAGIN Table 6 (Last 25 Tokens)"
+    name = "last-n"
+    source = "DRAGIN Table 6 (Last 25 Tokens)"
     #: None: as many as the clock writes between searches, else 25.
     top_n: int | None = setting(None, kind=int, label="tokens in the query", unit="tokens")
 
@@ -238,7 +239,8 @@ class ConfidentSentence(Formulator):
     (FLARE).
     """
 
-    name, source = "confident-sentence", "FLARE §3.2 (implicit queries by masking)"
+    name = "confident-sentence"
+    source = "FLARE §3.2 (implicit queries by masking)"
     # 1 - β
     doubt_limit: float = setting(
         0.6, label="1 − probability above which a token is left out", top=1.0
@@ -257,7 +259,9 @@ class Qfs(Formulator):
     §3.2).
     """
 
-    name, source, reads_attention = "qfs", "DRAGIN §3.2", True
+    name = "qfs"
+    source = "DRAGIN §3.2"
+    reads_attention = True
     top_n: int = setting(DEFAULT_TOP_N, label="words in the query", unit="words")
 
     def query(self, gap: Gap) -> Query:
@@ -267,7 +271,7 @@ class Qfs(Formulator):
         # stands.
         pooled = [pool_words(group.paid, group.words, "max") for group in groups]
         weights = np.concatenate(pooled).astype(np.float32)  # (w,)
-        eligible = np.array(texts, dtype=bool)  # (w,) those with a text
+        eligible = np.array(texts, bool)  # (w,) those with a text
         chosen = choose_top(weights, self.top_n, eligible)  # (w,)
         return Query.of(texts, weights, chosen, gap.note)
 
@@ -281,7 +285,8 @@ class _Attended(NamedTuple):
 
 def _attended_words(gap: Gap) -> Iterator[_Attended]:
     """The question, the answer in the prompt, and the draft before t_i."""
-    written, prompt = gap.draft, gap.prompt
+    written = gap.draft
+    prompt = gap.prompt
     offsets = written.prompt_offsets
     in_prompt, in_draft = np.split(gap.paid, [len(offsets)])  # (p,), (n,)
     for name in ("question", "answer"):
@@ -313,7 +318,7 @@ def choose_top(weights: np.ndarray, top_n: int, eligible: np.ndarray | None = No
     """
     candidates = np.arange(len(weights)) if eligible is None else np.flatnonzero(eligible)
     order = np.argsort(-np.nan_to_num(weights[candidates]), kind="stable")
-    mask = np.zeros(len(weights), dtype=bool)  # (w,)
+    mask = np.zeros(len(weights), bool)  # (w,)
     mask[candidates[order[:top_n]]] = True
     return mask
 

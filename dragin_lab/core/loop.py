@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dragin_lab.core.answers import (
     ANSWER_TOKENS,
     CUTS,
+    HIDDEN,
     cut_prediction,
     fold_phrase,
-    hide_spans,
     open_thought,
     opened_thought,
     without_thoughts,
@@ -36,13 +36,15 @@ from dragin_lab.core.episode import (
     Write,
     find_answer_end,
     find_lead,
-    find_next_example,
+    find_space,
 )
 from dragin_lab.core.formulators import Gap, formulate
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trigger import Verdict
 from dragin_lab.text import write_compared
+from dragin_lab.trace.draft import Span, count_spaces
+from dragin_lab.trace.records import WrittenPart
 from dragin_lab.trace.trace import Decision, Draft, Passage, Prompt, Query, Step, Trace
 
 #: The note of a query whose trigger flags no words.
@@ -65,7 +67,7 @@ class BaseLoop:
     template: PromptTemplate
     tokenizer: Tokenizer
     window: int | None = None
-    released: ClassVar[bool] = False  # whether answers are read and scored as a released code does
+    released = False  # whether answers are read and scored as a released code does
 
     @property
     def question(self) -> str:
@@ -96,7 +98,7 @@ class BaseLoop:
         """Write a text, the ``source`` of a step, after a prompt, and note a window that was
         overrun.
         """
-        written: Draft = yield Write(prompt, most, stop or Stop(), **options)
+        written = yield Write(prompt, most, stop or Stop(), **options)
         total = len(written.prompt_ids) + len(written)
         if self.window is not None and total > self.window:
             notes.append(
@@ -126,18 +128,19 @@ class BaseLoop:
         """Read the answer from the text; ask for one where the text has none (Appendix B;
         reference-behaviour §6).
         """
-        form, text = self.template.shape, self.read_text().strip()
+        template = self.template
+        trace = self.trace
+        form = self.template.shape
+        text = self.read_text().strip()
         text = text if form.closes else cut_prediction(text)
         if form.phrase not in (text if self.released else fold_phrase(text, form.phrase)):
             text = yield from self.request_answer(text + form.request)
         for mark in self._end_marks_in(text):
             text = text.replace(mark, "")
-        self.trace.answer = self.template.read(text, released=self.released)
-        self.trace.readable = self.template.readable(text)
-        if golds := self.trace.question.golds:
-            self.trace.scores = self.template.score(
-                self.trace.answer, golds, released=self.released
-            )
+        trace.answer = template.read(text, released=self.released)
+        trace.readable = template.readable(text)
+        if golds := trace.question.golds:
+            trace.scores = template.score(trace.answer, golds, released=self.released)
 
     def read_text(self) -> str:
         """What the answer is read from."""
@@ -153,11 +156,12 @@ class BaseLoop:
         """What the model writes where the answer is asked for, recorded as the trace's
         extraction.
         """
-        self.trace.extraction_prompt = prompt
-        written = self.trace.extraction = yield from self.write_after(
-            prompt, ANSWER_TOKENS, self.trace.notes, stop, source="extraction"
+        trace = self.trace
+        trace.extraction_prompt = prompt
+        trace.extraction = yield from self.write_after(
+            prompt, ANSWER_TOKENS, trace.notes, stop, source="extraction"
         )
-        return written
+        return trace.extraction
 
     def _end_marks_in(self, text: str) -> list[str]:
         """The model's end marks that a text holds; the answer is read without them."""
@@ -181,8 +185,8 @@ class Loop(BaseLoop):
     step: Step | None = None  # the one that is open
     writes_on = True  # whether the loop has another turn after a whole draft
     # whether its trigger judges drafts, and so can be asked about stored ones
-    judges: ClassVar[bool] = True
-    by_sentence: ClassVar[bool] = False  # whether a draft is a sentence
+    judges = True
+    by_sentence = False  # whether a draft is a sentence
 
     def __post_init__(self) -> None:
         self.answer = AnswerText(self.tokenizer, self.so_far)
@@ -243,16 +247,15 @@ class Loop(BaseLoop):
         prompt = self._fit_prompt(self.text, self.left, step.notes, source)
         if again:
             step.passages_prompt = prompt
-            written = step.continuation = yield from self._write_until(
-                prompt, step, stop, most, **options
-            )
-            return written
+            step.continuation = yield from self._write_until(prompt, step, stop, most, **options)
+            return step.continuation
         step.prompt = prompt
+        trigger = self.trigger
         # a custom one may not say what it reads
-        among = "received" in self.trigger.needs or not self.trigger.built_in
-        options |= {"hidden": self.trigger.hidden, "among": among}
-        written = step.draft = yield from self._write_until(prompt, step, stop, most, **options)
-        return written
+        options["among"] = "received" in trigger.needs or not trigger.built_in
+        options["hidden"] = trigger.hidden
+        step.draft = yield from self._write_until(prompt, step, stop, most, **options)
+        return step.draft
 
     def _write_until(
         self, prompt: Prompt, step: Step, stop: Stop | None, most: int | None, **options: Any
@@ -266,7 +269,7 @@ class Loop(BaseLoop):
         written = yield from self.write_after(
             prompt, min(self.left, most or self.left), step.notes, stops, **options
         )
-        end = find_next_example(written.text, example.marks, example.begun, example.thought)
+        end = example.find_end(written.text)
         if end is None:
             return written
         if cut := written.text[end:].strip():
@@ -308,21 +311,21 @@ class Loop(BaseLoop):
         The space after the request is left to the model: byte-level vocabularies write it as part
         of the next word. A text that was cut at its length is asked in a new line.
         """
-        form, notes = self.template.shape, self.trace.notes
+        form = self.template.shape
+        notes = self.trace.notes
+        so_far = self.text
         request = form.request.rstrip()
         body = text.rstrip().removesuffix(request).rstrip()
-        if not self.text.strip():
-            began = (
-                bool(self.trace.continuations) and self.trace.continuations[-1].stopped == "example"
-            )
-            how = "began another example" if began else "ended"
+        if not so_far.strip():
+            endings = [draft.stopped for draft in self.trace.continuations]
+            how = "began another example" if endings[-1:] == ["example"] else "ended"
             notes.append(f"the model {how} before it wrote anything; the answer was asked for")
         elif self.trace.ended == "length" and not body.endswith((".", "!", "?")):
             notes.append("the text was cut at its length; the answer was asked for in a new line")
             request = "\n" + request.lstrip()
-        stands = self.text[: len(self.text) - len(self.text.lstrip())] + body
+        stands = so_far[: count_spaces(so_far)] + body
         # else a thought, or what is no answer, was left out
-        kept = len(stands) if self.text.startswith(stands) else 0
+        kept = len(stands) if so_far.startswith(stands) else 0
         tail = (stands if kept else f" {body}" * bool(body)) + request
         prompt = self._fit_prompt(tail, ANSWER_TOKENS, notes, "extraction", kept)
         continuation = yield from self.extract(prompt, AnswerLine(self.tokenizer, tail, form))
@@ -374,14 +377,15 @@ class Loop(BaseLoop):
         """What ends a draft with its first sentence."""
         return FirstSentence(self.method.pipeline, phrase=self.template.shape.phrase)
 
-    def first_sentence(self, text: str) -> tuple[int, int]:
+    def first_sentence(self, text: str) -> Span:
         """Half-open characters of a draft's first sentence; one that states the answer takes the
         rest of its line.
         """
         start, end = next(iter(self.method.pipeline.spans(text)), (0, 0))
         form = self.template.shape
-        states = form.phrase in fold_phrase(text[:end], form.phrase)
-        return start, (find_answer_end(text, form, ended=True) if states else None) or end
+        if form.phrase in fold_phrase(text[:end], form.phrase):
+            end = find_answer_end(text, form, ended=True) or end
+        return start, end
 
     def judge(self, draft: Draft, resumed: bool = False) -> Verdict:
         """Ask the trigger about a draft, and record its words and the decision in the step.
@@ -389,8 +393,9 @@ class Loop(BaseLoop):
         The verdict says whether it ``fires``, and there has the ``gap`` and the character at which
         to ``cut``. ``resumed`` where the draft resumes what a search cut.
         """
-        step, trigger = self.step or self.new_step(), self.trigger
-        verdict: Verdict = self._judge_seen(draft, resumed)
+        step = self.step or self.new_step()
+        trigger = self.trigger
+        verdict = self._judge_seen(draft, resumed)
         step.words = verdict.words
         peaks = () if trigger.unit == "word" else (verdict.peak,)
         if not verdict.fires:
@@ -415,7 +420,7 @@ class Loop(BaseLoop):
         gap = self.gap(draft, sentence, token=verdict.token, cut=word, hit_spans=tuple(hits))
         return replace(verdict, cut=cut, gap=gap)
 
-    def _find_sentence(self, draft: Draft, word: int) -> tuple[int, int]:
+    def _find_sentence(self, draft: Draft, word: int) -> Span:
         """What is searched for as a whole where the word at a character fires: half-open
         characters.
         """
@@ -425,7 +430,7 @@ class Loop(BaseLoop):
             return self.first_sentence(draft.text)
         return 0, len(draft.text)
 
-    def _place_cut(self, draft: Draft, sentence: tuple[int, int], word: int) -> int:
+    def _place_cut(self, draft: Draft, sentence: Span, word: int) -> int:
         """Where the kept part ends of a draft that fires at the character ``word``."""
         trigger = self.trigger
         if trigger.span == "sentence" or trigger.cut == "draft":
@@ -439,26 +444,22 @@ class Loop(BaseLoop):
         """The trigger's verdict on what it looks at of a draft: its first sentence, or all of
         it.
         """
-        trigger, seen, ended, until, before = self.trigger, draft, True, None, self.before
+        trigger, seen, ended, until = self.trigger, draft, True, None
         if trigger.span == "sentence":
-            resumed, end = False, self.first_sentence(draft.text)[1]
-            seen = draft.first(int((draft.offsets[:, 0] < end).sum()))
+            resumed = False
+            _, end = self.first_sentence(draft.text)
+            seen = draft.first(draft.count_before(end))
         else:
-            before += find_lead(self.tokenizer, draft)
-            close = find_answer_end(before + draft.text, self.template.shape, ended=True)
             # nothing fires after the final answer
-            until = None if close is None else max(close - len(before), 0)
+            until = self._find_close(draft, len(draft.text), True)
             ended = trigger.span != "word" or draft.closed or draft.stopped == "length"
         thought = open_thought(self.before)
         seen = seen.read_by(
             self.method.pipeline, self.question, self.text, thought=thought, ended=ended
         )
-        verdict: Verdict = trigger.judge(seen, resumed=resumed, until=until)
-        return replace(verdict, until=until)
+        return replace(trigger.judge(seen, resumed=resumed, until=until), until=until)
 
-    def gap(
-        self, written: Draft, span: tuple[int, int], *, answer: str | None = None, **place: Any
-    ) -> Gap:
+    def gap(self, written: Draft, span: Span, *, answer: str | None = None, **place: Any) -> Gap:
         """The gap at a sentence, the half-open characters ``span`` of what was written.
 
         Where no word was flagged, its last visible token stands in for the hits. ``answer`` is the
@@ -467,7 +468,7 @@ class Loop(BaseLoop):
         if "token" not in place:
             starts, stops = written.offsets.T  # (n,), (n,)
             visible = np.flatnonzero((starts < span[1]) & (stops > starts))
-            token = int(visible[-1]) if len(visible) else 0
+            token = int(visible.max(initial=0))
             last = (int(starts[token]), min(int(stops[token]), span[1])) if len(visible) else (0, 0)
             place |= {"token": token, "cut": span[1], "hit_spans": (last,), "note": STANDS_IN}
         if answer is None:
@@ -508,7 +509,8 @@ class Loop(BaseLoop):
         if goes_on is None:
             goes_on = step.decision.retrieve and step.continuation is None
         more = bool(written.text[end:].strip())
-        close = None if goes_on else self._find_close(written, end, more)
+        over = more or written.closed or written.stopped == "answer"
+        close = None if goes_on else self._find_close(written, end, over)
         if close is not None:
             end = close
         self._record_kept(step, written, end)
@@ -517,14 +519,13 @@ class Loop(BaseLoop):
         elif not (goes_on or self.ended):
             self.trace.ended = self._say_end(written, end, more)
 
-    def _find_close(self, written: Draft, end: int, more: bool) -> int | None:
+    def _find_close(self, written: Draft, end: int, ended: bool) -> int | None:
         """The character before ``end`` at which the final answer ends; None where none does.
-        ``more`` says whether anything was written after ``end``.
+        ``ended`` says whether its line ends there at the latest.
         """
         # the space goes with the word after it
         before = self.before + (find_lead(self.tokenizer, written) if end else "")
-        over = more or written.closed or written.stopped == "answer"
-        close = find_answer_end(before + written.text[:end], self.template.shape, ended=over)
+        close = find_answer_end(before + written.text[:end], self.template.shape, ended=ended)
         return None if close is None else min(end, max(close - len(before), 0))
 
     def _record_kept(self, step: Step, written: Draft, end: int) -> None:
@@ -541,8 +542,9 @@ class Loop(BaseLoop):
         else:
             step.continuation_kept = end
             step.discarded = "" if step.draft is None else step.draft.text
-        self.trace.text, self.step = step.answer, None
-        self.kept_tokens += int((written.offsets[:, 0] < end).sum())
+        self.trace.text = step.answer
+        self.step = None
+        self.kept_tokens += written.count_before(end)
 
     def _say_end(self, written: Draft, end: int, more: bool) -> str:
         """How the episode ends with what was kept; "running" where it goes on."""
@@ -566,7 +568,9 @@ def _explain_silence(verdict: Verdict, resumed: bool) -> str:
     if not verdict.draft.text.strip():
         more = " more" if verdict.draft.answer_so_far.strip() else ""
         return f"the model ended before it wrote anything{more}"
-    trigger, words, theta = verdict.trigger, verdict.words, float(verdict.trigger.theta or 0.0)
+    trigger = verdict.trigger
+    words = verdict.words
+    theta = float(verdict.trigger.theta or 0.0)
     if resumed and trigger.cut == "draft":
         return "the draft was written again after a retrieval, and is kept"
     reason = trigger.describe_silence(verdict.peak)
@@ -577,7 +581,8 @@ def _explain_silence(verdict: Verdict, resumed: bool) -> str:
     if not above:
         return reason
     place = int(spared.argmax())
-    score, word = write_compared(highest, theta)[0], words.text[place]
+    score = write_compared(highest, theta)[0]
+    word = words.text[place]
     if resumed:
         return (
             f"{reason}; the sentence being resumed is not judged (the highest: {score}, {word!r})"
@@ -621,8 +626,7 @@ class AnswerText:
         thought or a call.
         """
         return "".join(
-            part.text if part.author == "model" else hide_spans(part.text, [(0, len(part.text))])
-            for part in self._parts
+            part.text if part.author == "model" else HIDDEN * len(part.text) for part in self._parts
         )
 
     def mute(self, marks: tuple[str, ...]) -> str:
@@ -639,10 +643,8 @@ class AnswerText:
         """Add the first ``end`` characters of a draft."""
         n = int((draft.offsets[:, 1] <= end).cumprod().sum()) if end else 0  # tokens that are whole
         ids = draft.ids[:n].tolist()
-        while (
-            ids
-            and not self._tokenizer.decode(ids[-1:], special=False)
-            and not _adds_text(draft, len(ids) - 1)
+        while ids and not (
+            draft.tokens[len(ids) - 1] or self._tokenizer.decode(ids[-1:], special=False)
         ):
             ids.pop()  # an end mark
         if ids:
@@ -661,11 +663,13 @@ class AnswerText:
         if text:
             self._parts.append(_Part(text, author))
 
-    def list_model_parts(self, stop: int) -> list[tuple[int, int, tuple[int, ...]]]:
+    def list_model_parts(self, stop: int) -> list[WrittenPart]:
         """The parts with ids before the character ``stop``: half-open characters, and the ids."""
-        parts, place = [], 0
+        parts = []
+        place = 0
         for part in self._parts:
-            ids, text = part.ids, part.text
+            ids = part.ids
+            text = part.text
             while ids and place + len(text) > stop:
                 ids = ids[:-1]
                 text = self._decode_part(ids) if ids else ""
@@ -676,26 +680,13 @@ class AnswerText:
 
     def _decode_part(self, ids: tuple[int, ...]) -> str:
         text = self._tokenizer.decode(ids, special=False)
-        first = self._tokenizer.tokens(ids[:1])[0]
-        opens = (
-            bool(self._tokenizer.marker)
-            and first.startswith(self._tokenizer.marker)
-            and not text.startswith(" ")
-        )
-        return (" " * opens + text).rstrip(BROKEN)
-
-
-def _adds_text(draft: Draft, token: int) -> bool:
-    """Whether a token has characters of the text."""
-    return bool(draft.offsets[token, 1] > draft.offsets[token, 0])
+        return (find_space(self._tokenizer, ids, text) + text).rstrip(BROKEN)
 
 
 # -- the answer in a prompt ------------------------------------------------------------------------
 
 
-def attach_written(
-    prompt: Prompt, tail: str, parts: Sequence[tuple[int, int, tuple[int, ...]]]
-) -> Prompt:
+def attach_written(prompt: Prompt, tail: str, parts: Sequence[WrittenPart]) -> Prompt:
     """The prompt, which ends with ``tail``, with the ids of those parts of it that the model wrote.
 
     White space that a chat layout leaves out at the beginning of ``tail`` belongs to the first of
@@ -709,14 +700,13 @@ def attach_written(
     return replace(prompt, written=placed)
 
 
-def list_gaps(
-    written: Sequence[tuple[int, int, tuple[int, ...]]], stop: int
-) -> list[tuple[int, int]]:
+def list_gaps(written: Sequence[WrittenPart], stop: int) -> list[Span]:
     """The characters after the first part that the model wrote, up to ``stop``, that are in
     none.
     """
-    ends, starts = [b for _, b, _ in written], [a for a, _, _ in written[1:]]
-    return [(a, b) for a, b in zip(ends, [*starts, stop][: len(ends)], strict=True) if a < b]
+    ends = [end for _, end, _ in written]
+    starts = [start for start, _, _ in written[1:]]
+    return [gap for gap in zip(ends, [*starts, stop], strict=False) if gap[0] < gap[1]]
 
 
 def open_prompt(prompt: Prompt) -> str:

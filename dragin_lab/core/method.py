@@ -13,6 +13,7 @@ from typing import Any
 from dragin_lab.checks import check_text, shown
 from dragin_lab.core.fingerprint import Node, digest
 from dragin_lab.core.sentences import Pipeline, load_pipeline
+from dragin_lab.core.settings import Settings
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
 from dragin_lab.text import facts_html
@@ -40,7 +41,8 @@ METHODS = PAPERS | {
 #: Settings of the loop, which every method has.
 LOOP = ("max_new_tokens", "top_k")
 #: Passages per retrieval; the FLARE paper's own loop takes two.
-_TOP_K, _TOP_KS = 3, {("flare", "paper"): 2}
+_TOP_K = 3
+_TOP_KS = {("flare", "paper"): 2}
 _LONGEST = 60  # characters of a setting in a label
 
 
@@ -82,17 +84,22 @@ class Method:
         return {label: node for label, node in parts.items() if node}
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Everything a trace records about the method, as plain data."""
+        trigger = self.trigger
+        formulator = self.formulator
         loop = {
             "name": self.name,
             "variant": self.variant,
-            "when": self.trigger.name,
-            "what": self.formulator.name,
+            "when": trigger.name,
+            "what": formulator.name,
+            "max_new_tokens": self.max_new_tokens,
+            "top_k": self.top_k,
+            "threshold": self.threshold,
+            "measure": trigger.measure,
+            "unit": trigger.unit,
         }
-        loop |= {key: getattr(self, key) for key in LOOP} | {"threshold": self.threshold}
-        loop |= {"measure": self.trigger.measure, "unit": self.trigger.unit}
-        settings = loop | self.trigger.settings | self.formulator.settings
+        settings = loop | trigger.settings | formulator.settings
         digests = {label.split()[-1]: digest(node) for label, node in self.described.items()}
         if digests:
             settings["defined"] = digests
@@ -109,8 +116,7 @@ class Method:
     @property
     def top_n(self) -> int | None:
         """How many words or tokens a query has; None for a formulator without such a setting."""
-        top_n: int | None = getattr(self.formulator, "top_n", None)
-        return top_n
+        return getattr(self.formulator, "top_n", None)
 
     @property
     def retrieves(self) -> bool:
@@ -134,18 +140,20 @@ class Method:
         )
 
     @property
-    def changed(self) -> dict[str, Any]:
+    def changed(self) -> Settings:
         """The arguments that make the method out of its name and variant: what is not there by
         default.
         """
+        trigger = self.trigger
+        formulator = self.formulator
         when, what = METHODS[self.name]
-        changed: dict[str, Any] = {}
-        if self.trigger.name != when:
-            changed["when"] = self.trigger.name
-        if self.formulator.name != what:
-            changed["what"] = self.formulator.name
-        changed |= self.trigger.changed | self.formulator.changed
-        if self.max_new_tokens != self.trigger.length:
+        changed: Settings = {}
+        if trigger.name != when:
+            changed["when"] = trigger.name
+        if formulator.name != what:
+            changed["what"] = formulator.name
+        changed |= trigger.changed | formulator.changed
+        if self.max_new_tokens != trigger.length:
             changed["max_new_tokens"] = self.max_new_tokens
         if self.top_k != default_top_k(self.name, self.variant):
             changed["top_k"] = self.top_k

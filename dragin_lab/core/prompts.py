@@ -27,17 +27,17 @@ from dragin_lab.core.answers import (
 from dragin_lab.core.chat import Chat, chat_prompt, task_prompt
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.fingerprint import Node, describe, digest
+from dragin_lab.core.settings import Settings
 from dragin_lab.errors import SettingError
 from dragin_lab.text import facts_html
 from dragin_lab.trace.trace import Passage, Prompt
-
-__all__ = ["LAYOUTS", "Exemplar", "PromptTemplate"]
 
 LAYOUTS = ("dragin", "flare", "chat")
 Layout = Callable[[str, Sequence[Passage] | None, str], str]
 #: What begins a question, and the passages, in the package's own layouts; and what stands after the
 #: passages.
-_QUESTION, _PASSAGES = "Question:", {"dragin": "Context:", "flare": "Search results:"}
+_QUESTION = "Question:"
+_PASSAGES = {"dragin": "Context:", "flare": "Search results:", "chat": "Context:"}
 CLOSING = "Answer in the same format as before."
 #: What the papers' instruction speaks of, and what a chat is told instead, where no example stands
 #: above.
@@ -181,10 +181,9 @@ class PromptTemplate:
             return self._render_own(question, passages, tail)
         turn: list[tuple[str, str]] = []
         if passages is not None:
-            texts = [p.text for p in passages] + [""] * max(0, slots - len(passages))
+            texts = [p.text for p in passages] + [""] * (slots - len(passages))
             numbered = "".join(f"[{i}] {text}\n" for i, text in enumerate(texts, 1))
-            heading = _PASSAGES.get(str(self.layout), _PASSAGES["dragin"])
-            turn = [("", f"{heading}\n"), ("passages", numbered)]
+            turn = [("", f"{_PASSAGES[self.layout]}\n"), ("passages", numbered)]
             turn += [("", closing + "\n")] * (self.layout != "flare")
         turn += [("", f"{self._instruction}{_QUESTION} "), ("question", question)]
         if self.layout == "chat":
@@ -237,10 +236,11 @@ class PromptTemplate:
         """
         scores = score_answer(answer, golds, released=released)
         for metric in self.metrics:
-            value = metric(answer, golds)  # right or wrong count as 1 and 0
-            scores[name_of(metric)] = number(
-                name_of(metric), int(value) if isinstance(value, bool | np.bool_) else value
-            )
+            name = name_of(metric)
+            value = metric(answer, golds)
+            if isinstance(value, bool | np.bool_):
+                value = int(value)  # right or wrong
+            scores[name] = number(name, value)
         return scores
 
     @property
@@ -248,17 +248,14 @@ class PromptTemplate:
         """The functions that its user gave, by what they are (``fingerprint.describe``)."""
         if self.looked is not None:
             return self.looked
-        rules = {"layout": self.layout, "answer rule": self.answer_rule}
-        functions: dict[str, Any] = {
-            f"{kind} {name_of(rule)}": rule for kind, rule in rules.items()
-        }
-        functions |= {f"metric {name_of(metric)}": metric for metric in self.metrics}
-        return {label: describe(given) for label, given in functions.items() if callable(given)}
+        parts: list[tuple[str, Any]] = [("layout", self.layout), ("answer rule", self.answer_rule)]
+        parts += [("metric", metric) for metric in self.metrics]
+        return {f"{kind} {name_of(part)}": describe(part) for kind, part in parts if callable(part)}
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """What decides prompts and answers, as plain data; functions by name and digest."""
-        settings: dict[str, Any] = {
+        settings: Settings = {
             "exemplars": len(self.exemplars),
             "instruction": self.instruction,
             "layout": name_of(self.layout),
@@ -291,21 +288,22 @@ class PromptTemplate:
         a prompt goes into the context window, ``limit`` names that for people; what was dropped
         stands in the prompt's notes. Raises ``SettingError`` when the question alone is too long.
         """
-        all_passages, all_exemplars = list(passages or ()), self.exemplars
-        for n, m in product(range(len(all_passages), -1, -1), range(len(all_exemplars), -1, -1)):
-            template = replace(self, exemplars=all_exemplars[len(all_exemplars) - m :])
-            prompt = template.render(question, tail, all_passages[:n] or None)
+        passages = list(passages or ())
+        n = len(passages)
+        m = len(self.exemplars)
+        for no_passages, no_exemplars in product(range(n + 1), range(m + 1)):  # how many go
+            template = replace(self, exemplars=self.exemplars[no_exemplars:])
+            prompt = template.render(question, tail, passages[: n - no_passages] or None)
             if fits(prompt):
-                dropped, notes = {}, []
-                for name, kept, parts in (
-                    ("passages", n, all_passages),
-                    ("exemplars", m, all_exemplars),
+                notes = []
+                dropped = {}
+                for name, gone, size in (
+                    ("passages", no_passages, n),
+                    ("exemplars", no_exemplars, m),
                 ):
-                    if kept < len(parts):
-                        dropped[name] = len(parts) - kept
-                        notes.append(
-                            f"dropped {dropped[name]} of {len(parts)} {name} to fit the window"
-                        )
+                    if gone:
+                        dropped[name] = gone
+                        notes.append(f"dropped {gone} of {size} {name} to fit the window")
                 return replace(prompt, notes=tuple(notes), dropped=dropped)
         bare = replace(self, exemplars=(), preamble="", instruction="")
         alone = len(bare.render(question, tail).text)

@@ -49,18 +49,19 @@ def scale_by_sentence(received: np.ndarray, sentence: np.ndarray) -> np.ndarray:
     where the sum is 0).
     """
     # (n,), (n,)
-    total, size = np.bincount(sentence, received)[sentence], np.bincount(sentence)[sentence]
+    total = np.bincount(sentence, received)[sentence]
+    size = np.bincount(sentence)[sentence]
     return np.divide(received, total, out=np.zeros(len(received)), where=total > 0) * size
 
 
 def doubts(logprob: np.ndarray) -> np.ndarray:
     """1 - p for log-probabilities (n,) in nats; (n,) float64."""
-    return -np.expm1(np.asarray(logprob, dtype=np.float64))  # (n,)
+    return -np.expm1(np.asarray(logprob, np.float64))  # (n,)
 
 
 def pool_values(values: np.ndarray, how: str) -> float:
     """One number for values (m,), m > 0: their "max", "mean", "min", "sum" or "first"."""
-    return float(_POOLS[how](np.asarray(values, dtype=np.float64)))
+    return float(_POOLS[how](np.asarray(values, np.float64)))
 
 
 def find_highest(values: np.ndarray, word: np.ndarray) -> np.ndarray:
@@ -74,4 +75,4 @@ def find_highest(values: np.ndarray, word: np.ndarray) -> np.ndarray:
 def pool_words(values: np.ndarray, words: Sequence[Word], how: str) -> np.ndarray:
     """Values of tokens (n,) gathered to words (w,) float64: their "max", "mean", "min" or "sum"."""
     # (w,)
-    return np.array([pool_values(values[w.start : w.stop], how) for w in words], dtype=np.float64)
+    return np.array([pool_values(values[w.start : w.stop], how) for w in words], np.float64)

@@ -9,28 +9,13 @@ from typing import Any
 
 from dragin_lab.core.fingerprint import Node, describe
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.draft import Span, count_spaces
 
 BY_LINES = "; sentences are lines"  # in the name of a pipeline
 #: Parts of speech that make a content word in the released code (reference-behaviour §2.6).
 CONTENT_TAGS = frozenset({"NOUN", "ADJ", "VERB", "PROPN", "NUM"})
 #: Abbreviations before a name that spaCy's tokenizer does not know.
-_ABBREVIATIONS = [
-    "Brig",
-    "Capt",
-    "Cmdr",
-    "Col",
-    "Cpl",
-    "Fr",
-    "Ft",
-    "Hon",
-    "Lt",
-    "Maj",
-    "Pvt",
-    "Sgt",
-    "Sr",
-    "al",
-    "cf",
-]
+_ABBREVIATIONS = "Brig Capt Cmdr Col Cpl Fr Ft Hon Lt Maj Pvt Sgt Sr al cf"
 _IDEOGRAPHIC = "。！？｡"  # end a sentence without a space after them
 #: What stands before the last mark of a sentence, the mark, and closing and opening marks after it.
 _MARK = re.compile(rf"(.*)([.!?…{_IDEOGRAPHIC}])([^\w.!?…{_IDEOGRAPHIC}]*)$", re.DOTALL)
@@ -65,7 +50,7 @@ class Pipeline:
         """The same pipeline, whose sentences are lines or not."""
         return replace(self, name=self.name.removesuffix(BY_LINES) + BY_LINES * lines, lines=lines)
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
+    def spans(self, text: str) -> list[Span]:
         """Half-open character spans of the sentences of ``text``, white space stripped, empty
         ones dropped.
         """
@@ -74,17 +59,16 @@ class Pipeline:
         spans = []
         for sentence in self.nlp(text).sents:
             raw = text[sentence.start_char : sentence.end_char]
-            start = sentence.start_char + len(raw) - len(raw.lstrip())
-            stop = start + len(raw.strip())
-            if stop > start:
-                spans.append((start, stop))
+            start = sentence.start_char + count_spaces(raw)
+            if bare := raw.strip():
+                spans.append((start, start + len(bare)))
         return spans
 
     def split(self, text: str) -> list[str]:
         """The sentences of ``text``, stripped, empty ones dropped (reference-behaviour §2.4)."""
         return [text[start:stop] for start, stop in self.spans(text)]
 
-    def around(self, text: str, character: int) -> tuple[int, int]:
+    def around(self, text: str, character: int) -> Span:
         """The sentence of ``text`` that holds the visible character at or after ``character``;
         half-open characters.
         """
@@ -93,7 +77,7 @@ class Pipeline:
                 return start, stop
         return min(character, len(text)), len(text)
 
-    def complete(self, text: str) -> list[tuple[int, int]]:
+    def complete(self, text: str) -> list[Span]:
         """Spans of the sentences at the start of ``text`` that no further text can change.
 
         spaCy's tokenizer works on white-space-delimited chunks and the sentencizer goes from left
@@ -128,14 +112,9 @@ class Pipeline:
             token.text for token in doc if not (token.is_punct or token.is_space or token.is_stop)
         ]
 
-    @property
-    def finds_entities(self) -> bool:
-        """Whether it has a component that finds named entities."""
-        return not {"ner", "entity_ruler", "span_ruler"}.isdisjoint(self.nlp.pipe_names)
-
     def require_entities(self) -> None:
-        """Raise ``SettingError`` where the pipeline finds no entities."""
-        if not self.finds_entities:
+        """Raise ``SettingError`` where no component finds named entities."""
+        if {"ner", "entity_ruler", "span_ruler"}.isdisjoint(self.nlp.pipe_names):
             raise SettingError(f"{self.name!r} finds no entities; give nlp='en_core_web_sm'")
 
     def is_stop(self, word: str) -> bool:
@@ -149,9 +128,7 @@ class Pipeline:
 
 @lru_cache(maxsize=65536)
 def _is_stop(word: str, tokenizer: Any) -> bool:
-    return all(
-        token.is_stop or not any(c.isalnum() for c in token.text) for token in tokenizer(word)
-    )
+    return all(token.is_stop or not any(map(str.isalnum, token.text)) for token in tokenizer(word))
 
 
 def load_pipeline(nlp: Any = None, *, released: bool = False) -> Pipeline:
@@ -181,11 +158,9 @@ def load_pipeline(nlp: Any = None, *, released: bool = False) -> Pipeline:
     content = (
         "content words by part of speech" if tagged else "content words are the non-stop-words"
     )
-    return Pipeline(
-        f"{meta} {nlp.meta.get('version', '')} [{', '.join(nlp.pipe_names)}]; {content}",
-        nlp,
-        tagged,
-    )
+    version = nlp.meta.get("version", "")
+    components = ", ".join(nlp.pipe_names)
+    return Pipeline(f"{meta} {version} [{components}]; {content}", nlp, tagged)
 
 
 @lru_cache(maxsize=8)
@@ -210,7 +185,7 @@ def _default_pipeline(released: bool) -> Pipeline:
     if released:
         nlp.add_pipe("sentencizer")
         return replace(load_pipeline(nlp), built_in=True)
-    for name in _ABBREVIATIONS:
+    for name in _ABBREVIATIONS.split():
         nlp.tokenizer.add_special_case(f"{name}.", [{spacy.symbols.ORTH: f"{name}."}])
     infixes = [*nlp.Defaults.infixes, f"[{_IDEOGRAPHIC}]", f"(?<=[{_IDEOGRAPHIC}])[」』”’）】》]"]
     nlp.tokenizer.infix_finditer = spacy.util.compile_infix_regex(infixes).finditer

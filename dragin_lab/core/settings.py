@@ -21,6 +21,7 @@ from dragin_lab.core.fingerprint import Node, describe, digest
 from dragin_lab.errors import SettingError
 
 P = TypeVar("P", bound="MethodPart")
+Settings = dict[str, Any]  # name -> value
 
 #: The written form: a name, its settings, its threshold.
 _FORM = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*(?:@\s*(\S+))?\s*", re.DOTALL)
@@ -102,17 +103,17 @@ class MethodPart:
         return {f.name: Declaration.of(f) for f in fields(cls)}
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Setting -> value."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
-    def defaults(cls) -> dict[str, Any]:
+    def defaults(cls) -> Settings:
         """Setting -> default; a required setting is left out."""
         return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
 
     @property
-    def changed(self) -> dict[str, Any]:
+    def changed(self) -> Settings:
         """The settings that do not have their default."""
         return {
             f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default
@@ -131,7 +132,7 @@ class MethodPart:
     @property
     def fingerprint(self) -> str:
         """The digest of that; "" for what is built in."""
-        return "" if self.built_in else digest(self.described)
+        return digest(self.described)
 
     def _call_function(self, given: Any) -> Any:
         """What the function gives that it was made from."""
@@ -145,15 +146,11 @@ class MethodPart:
 
     def __str__(self) -> str:
         changed = self.changed
-        theta = (
-            f"@{self.settings['threshold']:.12g}"
-            if self.settings.get("threshold") is not None
-            else ""
-        )
-        inside = ", ".join(
-            f"{key}={value!r}" for key, value in changed.items() if key != "threshold"
-        )
-        return self.name + (f"({inside})" if inside else "") + theta
+        theta = self.settings.get("threshold")
+        changed.pop("threshold", None)
+        inside = ", ".join(f"{key}={value!r}" for key, value in changed.items())
+        form = f"{self.name}({inside})" if inside else self.name
+        return form if theta is None else f"{form}@{theta:.12g}"
 
 
 # -- the tables ------------------------------------------------------------------------------------
@@ -169,7 +166,9 @@ class Registry(Generic[P]):
     def __init__(
         self, kind: str, base: type[P], parts: Iterable[type[P]] = (), *, closed: str = ""
     ) -> None:
-        self.kind, self.base, self.closed = kind, base, closed
+        self.kind = kind
+        self.base = base
+        self.closed = closed
         self.noun = {"when": "trigger", "what": "query formulator"}[kind]
         self._parts = {part.name: part for part in parts}
 
@@ -236,7 +235,7 @@ class Registry(Generic[P]):
         """
         return self._parts[choice(self.kind, name, self._parts)]
 
-    def read(self, given: str | P | type[P]) -> tuple[type[P], dict[str, Any]]:
+    def read(self, given: str | P | type[P]) -> tuple[type[P], Settings]:
         """The class of a written form, a class or a part, and the settings that it states."""
         if isinstance(given, str):
             name, stated = read_form(given)
@@ -246,11 +245,8 @@ class Registry(Generic[P]):
                 )
             return self.named(name), stated
         own_class = given if isinstance(given, type) else type(given)
-        if (
-            self.closed
-            and issubclass(own_class, MethodPart)
-            and own_class not in self._parts.values()
-        ):
+        is_foreign = self.closed and own_class not in self._parts.values()
+        if is_foreign and issubclass(own_class, MethodPart):
             raise SettingError(f"{self.kind}={own_class.name!r}: {self.closed}")
         if issubclass(own_class, self.base):
             self._check_class(own_class)
@@ -266,30 +262,27 @@ class Registry(Generic[P]):
         They replace those that it has; None replaces nothing that a written form states.
         """
         part, stated = self.read(given)
-        if isinstance(given, str):
-            settings = {
-                key: value
-                for key, value in settings.items()
-                if value is not None or key not in stated
-            }
-        settings = stated | settings
-        declared, defaults = part.declared(), part.defaults()
-        for name, value in list(settings.items()):
-            if name not in declared:
+        for key, value in settings.items():
+            if value is not None or key not in stated or not isinstance(given, str):
+                stated[key] = value
+        declared = part.declared()
+        for key, value in list(stated.items()):
+            if key not in declared:
                 has = (
                     f"its settings are {', '.join(declared)}" if declared else "it has no settings"
                 )
-                raise SettingError(f"{name} has no meaning for {self.noun} {part.name!r}: {has}")
-            if value is None and not declared[name].optional and declared[name].kind is not bool:
-                del settings[name]
-        if missing := [name for name in declared if name not in settings and name not in defaults]:
-            raise SettingError(
-                f"{self.noun} {part.name!r} needs {missing[0]}; write {part.name}({missing[0]}=…)"
-            )
-        return part(**settings)
+                raise SettingError(f"{key} has no meaning for {self.noun} {part.name!r}: {has}")
+            if value is None and not declared[key].optional and declared[key].kind is not bool:
+                del stated[key]
+        for key in declared:
+            if key not in stated and key not in part.defaults():
+                raise SettingError(
+                    f"{self.noun} {part.name!r} needs {key}; write {part.name}({key}=…)"
+                )
+        return part(**stated)
 
 
-def read_form(form: str) -> tuple[str, dict[str, Any]]:
+def read_form(form: str) -> tuple[str, Settings]:
     """Name and settings of a written form. Raises ``SettingError`` for a text that is not one."""
     match = _FORM.fullmatch(form)
     if match is None:

@@ -56,14 +56,13 @@ class Verdict:
     def token(self) -> int:
         """t_i (§3.2), of a verdict that fires: the first token above θ of the word that fired."""
         start, stop = self.draft.spans[self.word]
-        above = np.flatnonzero(
-            self.trigger.check_score(self.draft)[start:stop] > self.trigger.theta
-        )
-        return int(start + above[0]) if len(above) else int(self.highest[self.word])
+        above = self.trigger.check_score(self.draft)[start:stop] > self.trigger.theta
+        return int(start + above.argmax() if above.any() else self.highest[self.word])
 
     def explain_spared(self, word: int) -> str:
         """Why a word was not allowed to fire."""
-        draft, start = self.draft, self.draft.word_starts[word]
+        draft = self.draft
+        start = self.draft.word_starts[word]
         if self.until is not None and start >= self.until:
             return "the answer stands before it"
         if any(begin <= start < end for begin, end in thoughts(draft.text, draft.thought)):
@@ -77,7 +76,8 @@ class Verdict:
     @cached_property
     def words(self) -> Words:
         """The record of the draft's words."""
-        draft, trigger = self.draft, self.trigger
+        draft = self.draft
+        trigger = self.trigger
         attention, entropy = trigger.measure_words(draft, self.highest)
         return Words(
             text=draft.words,
@@ -88,7 +88,7 @@ class Verdict:
             stop=(
                 np.array(draft.stop_of_word)
                 if trigger.skip_stop_words
-                else np.zeros(len(self.score), dtype=bool)
+                else np.zeros(len(self.score), bool)
             ),
             score=self.score.astype(np.float32),
             hit=self.hit,
@@ -123,8 +123,7 @@ class Trigger(MethodPart):
     @property
     def theta(self) -> float | None:
         """The threshold; None for a rule without one."""
-        threshold: float | None = getattr(self, "threshold", None)
-        return threshold
+        return getattr(self, "threshold", None)
 
     @property
     def measure(self) -> str:
@@ -185,11 +184,10 @@ class Trigger(MethodPart):
                     "it writes to an array of the draft, which is read-only; copy it first:"
                     " draft.entropy.copy()"
                 )
-            where = (
+            raise SettingError(
                 f"trigger {self.name!r} failed on a draft of {len(draft)} tokens"
-                f" ({draft.text[:60]!r})"
-            )
-            raise SettingError(f"{where}: {said}") from error
+                f" ({draft.text[:60]!r}): {said}"
+            ) from error
         if values.dtype.kind not in "biuf" or values.shape != (len(draft),):
             raise SettingError(
                 f"trigger {self.name!r} gave an array of shape {values.shape} and type"
@@ -197,8 +195,8 @@ class Trigger(MethodPart):
                 f" shape ({len(draft)},)"
             )
         values = values.astype(np.float64)  # (n,)
-        bad = next(iter(np.flatnonzero(~np.isfinite(values))), None)
-        if bad is not None:
+        if not np.isfinite(values).all():
+            bad = np.isfinite(values).argmin()
             raise SettingError(
                 f"trigger {self.name!r} gave {values[bad]} for token {bad} ({draft.tokens[bad]!r})"
                 f" of {draft.text[:60]!r}; give finite numbers"
@@ -238,10 +236,8 @@ class Trigger(MethodPart):
         """Whether no token scores above θ, so that no word can; found before words are formed,
         which takes longer.
         """
-        custom = (
-            type(self).judge is not Trigger.judge
-            or type(self).score_words is not Trigger.score_words
-        )
+        kind = type(self)
+        custom = kind.judge is not Trigger.judge or kind.score_words is not Trigger.score_words
         if custom or self.pool == "sum" or self.judges_ended_sentences or self.theta is None:
             return False
         return bool(self.check_score(draft).max(initial=-np.inf) <= self.theta)
@@ -261,8 +257,7 @@ class Trigger(MethodPart):
         A draft from a cache must give the very same verdict, so this reads only what ``score``
         reads.
         """
-        theta = self.theta
-        assert theta is not None
+        theta: Any = self.theta
         score, highest = self.score_words(draft)  # (w,), (w,)
         judged = self._may_fire(draft, resumed, until)  # (w,)
         hit = judged & (score > theta)  # (w,)
@@ -281,11 +276,11 @@ class Trigger(MethodPart):
         """(w,) bool: a word may fire once it is complete: the next one has begun, or the draft
         has ended.
         """
-        judged = np.ones(len(draft.spans), dtype=bool)  # (w,)
+        judged = np.ones(len(draft.spans), bool)  # (w,)
         if not draft.ended:
             # Tokens without characters may yet turn out to be bytes of the word before them.
             visible = np.flatnonzero(draft.word_ends > draft.word_starts)
-            judged[visible[-1] if len(visible) else 0 :] = False
+            judged[visible.max(initial=0) :] = False
         if self.judges_ended_sentences:
             judged &= draft.sentence_of_word < draft.settled
         if resumed and self.cut == "draft":

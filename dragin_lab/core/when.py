@@ -13,7 +13,8 @@ from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.errors import SettingError
 
-UNITS, POOLS = ("word", "sentence", "step", "draft"), ("max", "mean", "min", "sum")
+UNITS = ("word", "sentence", "step", "draft")
+POOLS = ("max", "mean", "min", "sum")
 
 
 def when(
@@ -63,12 +64,14 @@ def when(
         )
     theta = None if threshold is None else number("threshold", threshold, -np.inf)
     settings = {"threshold": setting(theta, kind=float, label=f"{name} score")}
-    attributes = {
-        "unit": unit,
-        "pool": pool,
-        "cut": cut,
-        "skip_stop_words": skip_stop_words,
-        "loop": loop,
-        "source": source,
-    }
-    return TRIGGERS.define(name, settings=settings, needs=read_needs(name, needs), **attributes)
+    return TRIGGERS.define(
+        name,
+        settings=settings,
+        needs=read_needs(name, needs),
+        unit=unit,
+        pool=pool,
+        cut=cut,
+        skip_stop_words=skip_stop_words,
+        loop=loop,
+        source=source,
+    )

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 Path = tuple[Any, ...]
 
 #: Stand for a key that is no constant, and after a name or an attribute that is set itself.
-KEY, NAME = "(items)", "(name)"
+KEY = "(items)"
+NAME = "(name)"
 #: Methods of containers that change what they hold.
 _CHANGES = re.compile(
     "add|append(left)?|clear|discard|extend|insert|pop(item|left)?|remove|reverse|setdefault|sort|subtract|update"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.text import write_compared
-from dragin_lab.trace.draft import Word, contain_any
+from dragin_lab.trace.draft import Span, Word, contain_any
 from dragin_lab.trace.trace import Decision, Draft, Words
 
 #: The id that opens a word in the released code whatever it means: Llama-2's newline
@@ -33,22 +34,20 @@ def merge_words(
 
     ``tokens`` are raw vocabulary strings, one per id; ``marker`` is the tokenizer's space marker.
     """
-    opens = [
-        i == 0
-        or (bool(marker) and token.startswith(marker))
-        or ids[i] == REFERENCE_NEWLINE_ID
-        or (eos is not None and tokens[i - 1] == eos)
-        for i, token in enumerate(tokens)
-    ]
-    starts = [i for i, is_open in enumerate(opens) if is_open]
+    starts = []
+    for i, token in enumerate(tokens):
+        is_marked = marker and token.startswith(marker)
+        after_end = i == 0 or tokens[i - 1] == eos
+        if is_marked or after_end or ids[i] == REFERENCE_NEWLINE_ID:
+            starts.append(i)
     words = []
     for start, stop in pairwise([*starts, len(tokens)]):
         text = "".join(tokens[start:stop])
-        words.append(Word(text.replace(marker, "") if marker else text, start, stop))
+        words.append(Word(text.replace(marker, ""), start, stop))
     return words
 
 
-def assign_words(sentences: Sequence[str], words: Sequence[str]) -> list[tuple[int, int]]:
+def assign_words(sentences: Sequence[str], words: Sequence[str]) -> list[Span]:
     """Which words each sentence owns, as half-open ranges (reference-behaviour §2.4).
 
     A sentence that is not the last owns the words up to the smallest i such that it stands in words
@@ -70,7 +69,7 @@ def assign_words(sentences: Sequence[str], words: Sequence[str]) -> list[tuple[i
     return [*ranges, (start, len(words))]
 
 
-def assign_tokens(sentences: Sequence[str], tokens: Sequence[str]) -> list[tuple[int, int]]:
+def assign_tokens(sentences: Sequence[str], tokens: Sequence[str]) -> list[Span]:
     """Which tokens each sentence owns in the released code, as half-open ranges
     (reference-behaviour §5).
 
@@ -81,7 +80,8 @@ def assign_tokens(sentences: Sequence[str], tokens: Sequence[str]) -> list[tuple
     ranges = []
     start = 0
     for sentence in sentences:
-        place, stop = 0, start
+        place = 0
+        stop = start
         while stop < len(tokens):
             offset = sentence[place:].find(tokens[stop])
             stop += 1
@@ -104,7 +104,7 @@ def receive_attention(attention: np.ndarray, *, first_is_eos: bool) -> np.ndarra
 
 
 def score_words(
-    attention: np.ndarray, entropy: np.ndarray, ranges: Sequence[tuple[int, int]]
+    attention: np.ndarray, entropy: np.ndarray, ranges: Sequence[Span]
 ) -> list[np.ndarray]:
     """attention_i / (sum of the sentence's attentions) · entropy_i · m, per sentence
     (reference-behaviour §2.5).
@@ -114,7 +114,8 @@ def score_words(
     """
     scores = []
     for start, stop in ranges:
-        a, h = attention[start:stop], entropy[start:stop]  # (m,), (m,)
+        a = attention[start:stop]  # (m,)
+        h = entropy[start:stop]  # (m,)
         total = a.sum()
         # (m,)
         scores.append(a / total * h * (stop - start) if total > 0 else np.zeros(stop - start))
@@ -139,7 +140,7 @@ def pay_words(attention: np.ndarray, words: Sequence[Word]) -> np.ndarray:
     divided by the word's tokens; columns summed into words. (w, w) float64.
     """
     mean = attention.mean(axis=0).astype(np.float64)  # (n, n)
-    starts = np.array([word.start for word in words], dtype=int)  # (w,)
+    starts = np.array([word.start for word in words], int)  # (w,)
     w = len(words)
     paid = np.zeros((w, w))
     for number, (_, start, stop) in enumerate(words):
@@ -216,9 +217,9 @@ class ReleasedDraft:
     # (w,) attention received (§2.2); NaN where the trigger does not look at it
     received: np.ndarray
     sentences: list[str]
-    ranges: list[tuple[int, int]]  # half-open, words of each sentence
+    ranges: list[Span]  # half-open, words of each sentence
     tokens: list[str]  # decoded one by one
-    token_ranges: list[tuple[int, int]]  # half-open, tokens of each sentence
+    token_ranges: list[Span]  # half-open, tokens of each sentence
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -239,7 +240,8 @@ def cut_draft(
         received = pool_words(
             receive_attention(attention, first_is_eos=written.pieces[:1] == ("</s>",)), words, "sum"
         )  # (w,)
-    sentences, tokens = pipeline.split(written.raw_text), decode_each(written, tokenizer)
+    sentences = pipeline.split(written.raw_text)
+    tokens = decode_each(written, tokenizer)
     ranges = assign_words(sentences, [word.text for word in words])
     return ReleasedDraft(
         written, words, received, sentences, ranges, tokens, assign_tokens(sentences, tokens)
@@ -265,10 +267,6 @@ class Reader(Trigger):
     # whether words without content are no hits, once the decision is taken
     check_content_words = False
 
-    @classmethod
-    def judges_drafts(cls) -> bool:
-        return True
-
     def score_draft(self, draft: ReleasedDraft) -> Scores:
         """The scores of a whole draft."""
         raise NotImplementedError
@@ -282,12 +280,10 @@ class Reader(Trigger):
 class Probability(Reader):
     """The mean, largest or smallest 1 - p over a sentence's tokens is above θ (FLARE)."""
 
-    name, source, unit, rewrites_rest = (
-        "probability",
-        "TokenRAG (reference-behaviour §5)",
-        "sentence",
-        True,
-    )
+    name = "probability"
+    source = "TokenRAG (reference-behaviour §5)"
+    unit = "sentence"
+    rewrites_rest = True
     threshold: float = setting(0.1, label="1 − probability", top=1.0)
     sentence_solver: str = setting(
         "avg", choices=("avg", "max", "min"), label="pooling over the sentence"
@@ -313,12 +309,10 @@ class Rind(Reader):
     (DRAGIN).
     """
 
-    name, source, rereads, needs = (
-        "rind",
-        "AttnWeightRAG (reference-behaviour §2)",
-        True,
-        ("received",),
-    )
+    name = "rind"
+    source = "AttnWeightRAG (reference-behaviour §2)"
+    rereads = True
+    needs = ("received",)
     # Table 9, Llama2-7b-chat on 2WikiMultihopQA
     threshold: float = setting(1.2, label="RIND score")
     check_content_words: bool = setting(True, label="hits need content, once the decision is taken")
@@ -341,8 +335,7 @@ def judge_draft(
     """The words and the decision on a draft; it fires at the first sentence whose peak is above
     θ (§2.5).
     """
-    theta = trigger.theta
-    assert theta is not None
+    theta: Any = trigger.theta
     scores, peaks, entropy = trigger.score_draft(draft)
     w = len(draft.words)
     spans = [(word.start, word.stop) for word in draft.words]
@@ -352,9 +345,9 @@ def judge_draft(
         sentence=np.full(w, -1, np.int32),
         attention=draft.received.astype(np.float32),
         entropy=entropy.astype(np.float32),
-        stop=np.zeros(w, dtype=bool),
-        score=np.full(w, np.nan, dtype=np.float32),
-        hit=np.zeros(w, dtype=bool),
+        stop=np.zeros(w, bool),
+        score=np.full(w, np.nan, np.float32),
+        hit=np.zeros(w, bool),
     )
     for number, (start, stop) in enumerate(draft.ranges):
         table.sentence[start:stop] = number
@@ -367,7 +360,7 @@ def judge_draft(
         return table, Decision(False, reason, peaks=tuple(peaks))
     start, stop = draft.ranges[fired]
     hits = scores[fired] > theta  # (m,)
-    spared = np.zeros(stop - start, dtype=bool)  # (m,)
+    spared = np.zeros(stop - start, bool)  # (m,)
     if trigger.check_content_words:
         spared = ~contain_any(
             draft.texts[start:stop], pipeline.content_words(draft.sentences[fired])

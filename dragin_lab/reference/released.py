@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +22,22 @@ from dragin_lab.core.loop import BaseLoop
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import MethodPart, setting
-from dragin_lab.reference import measures
-from dragin_lab.reference.measures import Probability, Reader, ReleasedDraft, Rind
+from dragin_lab.reference.measures import (
+    Probability,
+    Reader,
+    ReleasedDraft,
+    Rind,
+    assign_tokens,
+    cut_draft,
+    decode_each,
+    drop_doubtful,
+    find_end,
+    join_parts,
+    judge_draft,
+    lead_parts,
+    merge_words,
+    pay_words,
+)
 from dragin_lab.trace.draft import contain_any
 from dragin_lab.trace.trace import Decision, Draft, Query, Step, Words
 
@@ -64,14 +78,13 @@ class Formulation(MethodPart):
     is the same.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"text"})
-    reads_attention: ClassVar[bool] = False
-    reads_hits: ClassVar[bool] = False
+    needs = frozenset({"text"})
+    reads_attention = False
+    reads_hits = False
 
     def text(self, gap: ReleasedGap) -> str:
         """The query for a gap, as a text."""
-        text: str = self._call_function(gap)
-        return text
+        return self._call_function(gap)
 
     def query(self, gap: ReleasedGap) -> Episode[Query]:
         """The query for a gap, as an episode: a formulation may ask for an attention map."""
@@ -124,7 +137,8 @@ class LastN(Formulation):
     a schedule.
     """
 
-    name, source = "last-n", "last_n_tokens"
+    name = "last-n"
+    source = "last_n_tokens"
     top_n: int | None = setting(None, kind=int, label="tokens in the query", unit="tokens")
 
     def text(self, gap: ReleasedGap) -> str:
@@ -139,7 +153,8 @@ class LastN(Formulation):
 class ConfidentSentence(Formulation):
     """The sentence without its doubtful tokens (FLARE)."""
 
-    name, source = "confident-sentence", "TokenRAG (reference-behaviour §5)"
+    name = "confident-sentence"
+    source = "TokenRAG (reference-behaviour §5)"
     #: None: θ of a trigger on 1 - p, else 0.1.
     doubt_limit: float | None = setting(
         kind=float, label="1 − probability above which a token is left out", top=1.0
@@ -148,7 +163,7 @@ class ConfidentSentence(Formulation):
     def text(self, gap: ReleasedGap) -> str:
         limits = (self.doubt_limit, gap.doubt_limit, 0.1)
         limit = next(limit for limit in limits if limit is not None)
-        return measures.drop_doubtful(gap.sentence, gap.tokens, gap.doubt, limit)
+        return drop_doubtful(gap.sentence, gap.tokens, gap.doubt, limit)
 
 
 @dataclass(frozen=True)
@@ -157,17 +172,19 @@ class Qfs(Formulation):
     §3).
     """
 
-    name, source, reads_attention = "qfs", "real_words", True
+    name = "qfs"
+    source = "real_words"
+    reads_attention = True
     top_n: int = setting(DEFAULT_TOP_N, label="words in the query", unit="words")
 
     def query(self, gap: ReleasedGap) -> Episode[Query]:
         text = gap.before + " ".join(gap.words)
         ids = gap.tokenizer.encode(text, special=True)
         tokens = gap.tokenizer.tokens(ids)
-        words = measures.merge_words(tokens, ids, gap.tokenizer.marker, eos=None)
+        words = merge_words(tokens, ids, gap.tokenizer.marker, eos=None)
         texts = [word.text for word in words]
         attention = yield Attend(tuple(ids))  # (h, n, n)
-        paid = measures.pay_words(attention, words)  # (w, w)
+        paid = pay_words(attention, words)  # (w, w)
         flagged = np.flatnonzero(gap.hits) + len(words) - len(gap.words)
         flagged = flagged[flagged >= 0]
         weights = np.full(len(words), np.nan)  # (w,)
@@ -249,7 +266,9 @@ class ReferenceLoop(BaseLoop):
         """FL-RAG and FS-RAG: search, write a chunk or a sentence with the passages in view,
         search again.
         """
-        text, chunk, last = "", "", None
+        text = ""
+        chunk = ""
+        last = None
         stop = FirstSentence(self.method.pipeline, self.tokenizer) if clock.sentences else None
         while True:
             step = self.new_step()
@@ -263,7 +282,7 @@ class ReferenceLoop(BaseLoop):
                 self.trace.ended = "stalled"
                 return
             step.continuation_kept = (
-                measures.find_end(chunk, last.text) if clock.sentences else len(last.text)
+                find_end(chunk, last.text) if clock.sentences else len(last.text)
             )
             if self._record_text(step, text, f"{text.strip()} {chunk}"):
                 return
@@ -273,36 +292,37 @@ class ReferenceLoop(BaseLoop):
         """FLARE and DRAGIN: write without passages, look back at it, and where information is
         missing write again.
         """
-        text, rest = "", trigger.rewrites_rest
+        text = ""
+        rest = trigger.rewrites_rest
         # Of DRAGIN's second generation only the first sentence is kept, so it need not be written
         # further.
         stop = None if rest else FirstSentence(self.method.pipeline, self.tokenizer)
         while True:
             step = self.new_step()
             step.prompt = self.template.render(
-                self.question, f" {text}" if rest else measures.lead_parts(text)
+                self.question, f" {text}" if rest else lead_parts(text)
             )
             step.draft = yield from self.write_after(
                 step.prompt, self.method.max_new_tokens, step.notes, source="draft"
             )
             # (h, n, n)
             reread = (yield Attend(tuple(step.draft.ids.tolist()))) if trigger.rereads else None
-            draft = measures.cut_draft(step.draft, self.method.pipeline, self.tokenizer, reread)
+            draft = cut_draft(step.draft, self.method.pipeline, self.tokenizer, reread)
             step.words, step.decision, gap = self.judge_draft(draft, text)
             if gap is None:
                 new = f"{text.strip()} {step.draft.raw_text.strip()}"
             else:
                 kept = " ".join(draft.sentences[: step.decision.sentence]).strip()
                 yield from self.retrieve(step, (yield from self.method.formulator.query(gap)))
-                tail = f" {text} {kept}" if rest else measures.lead_parts(text, kept)
+                tail = f" {text} {kept}" if rest else lead_parts(text, kept)
                 written = yield from self._write_again(step, tail, _CLOSING, stop)
                 if rest:
                     step.continuation_kept = len(written.text)
                     new = f"{text.strip()} {kept} {written.raw_text.strip()}"
                 else:
                     sentence = self._first_sentence(written.raw_text)
-                    step.continuation_kept = measures.find_end(sentence, written.text)
-                    new = measures.join_parts(text.strip(), kept, sentence)
+                    step.continuation_kept = find_end(sentence, written.text)
+                    new = join_parts(text.strip(), kept, sentence)
             if self._record_text(step, text, new):
                 return
             text = self.trace.text
@@ -347,26 +367,27 @@ class ReferenceLoop(BaseLoop):
         fires.
         """
         trigger: Any = self.method.trigger
-        words, decision = measures.judge_draft(trigger, draft, self.method.pipeline)
+        words, decision = judge_draft(trigger, draft, self.method.pipeline)
         number = decision.sentence
         if not decision.retrieve or number is None:
             return words, decision, None
         kept = " ".join(draft.sentences[:number])
-        (start, stop), (a, b) = draft.ranges[number], draft.token_ranges[number]
-        gap = self._describe_gap(
-            measures.join_parts(self.question, text, kept),
-            f"{self.question} {text} {kept} ",
-            draft.sentences[number],
-            draft.texts[start:stop],
-            words.hit[start:stop],
-            tuple(draft.tokens[a:b]),
-            doubts(draft.continuation.logprob)[a:b],
+        (start, stop) = draft.ranges[number]
+        (a, b) = draft.token_ranges[number]
+        gap = ReleasedGap(
+            self.method.pipeline,
+            self.tokenizer,
+            self.question,
+            context=join_parts(self.question, text, kept),
+            before=f"{self.question} {text} {kept} ",
+            sentence=draft.sentences[number],
+            words=draft.texts[start:stop],
+            hits=words.hit[start:stop],
+            tokens=tuple(draft.tokens[a:b]),
+            doubt=doubts(draft.continuation.logprob)[a:b],
             doubt_limit=trigger.theta if trigger.rewrites_rest else None,
         )
         return words, decision, gap
-
-    def _describe_gap(self, *place: Any, **more: Any) -> ReleasedGap:
-        return ReleasedGap(self.method.pipeline, self.tokenizer, self.question, *place, **more)
 
     def _scheduled_query(self, text: str, chunk: str, last: Draft | None) -> Episode[Query]:
         """The query of a loop that searches first: the question, then what the formulation makes
@@ -375,16 +396,20 @@ class ReferenceLoop(BaseLoop):
         if last is None:
             return self.first_query()
         before = text.strip().removesuffix(chunk).strip()
-        tokens, words = measures.decode_each(last, self.tokenizer), tuple(chunk.split())
-        _, owned = measures.assign_tokens([chunk], tokens)[0]
-        gap = self._describe_gap(
-            measures.join_parts(self.question, text),
-            f"{self.question} {before}  ",
-            chunk,
-            words,
-            np.arange(len(words)) == len(words) - 1,
-            tuple(tokens[:owned]),
-            doubts(last.logprob)[:owned],
+        tokens = decode_each(last, self.tokenizer)
+        words = tuple(chunk.split())
+        _, owned = assign_tokens([chunk], tokens)[0]
+        gap = ReleasedGap(
+            self.method.pipeline,
+            self.tokenizer,
+            self.question,
+            context=join_parts(self.question, text),
+            before=f"{self.question} {before}  ",
+            sentence=chunk,
+            words=words,
+            hits=np.arange(len(words)) == len(words) - 1,
+            tokens=tuple(tokens[:owned]),
+            doubt=doubts(last.logprob)[:owned],
             chunk=chunk,
             note=STANDS_IN,
         )

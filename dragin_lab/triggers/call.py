@@ -26,8 +26,12 @@ class Call(Trigger):
     and ``</think>`` does not count.
     """
 
-    name, source, loop = "call", "FLARE Prompts D.2, D.3; Search-R1", CallLoop
-    asking, not_asking = "calls for a search of", "asks for no search"  # for people
+    name = "call"
+    source = "FLARE Prompts D.2, D.3; Search-R1"
+    loop = CallLoop
+    # for people
+    asking = "calls for a search of"
+    not_asking = "asks for no search"
     length = 96
     opens: str = ""
     closes: str = ""
@@ -75,15 +79,12 @@ class Call(Trigger):
         """The first complete call in a text; a thought that it continues may begin in what
         stands ``before`` it.
         """
-        inside = (
-            []
-            if self.in_thoughts
-            else [(a - len(before), b - len(before)) for a, b in thoughts(before + text)]
-        )
-        calls = self.pattern.finditer(text)
-        return next(
-            (call for call in calls if not any(a <= call.start() < b for a, b in inside)), None
-        )
+        hidden = [] if self.in_thoughts else thoughts(before + text)
+        for call in self.pattern.finditer(text):
+            place = len(before) + call.start()
+            if not any(start <= place < stop for start, stop in hidden):
+                return call
+        return None
 
     def broken_off(self, text: str) -> int | None:
         """The character where a call begins that is never closed and would not stay; None where
@@ -101,7 +102,9 @@ class SearchCall(Call):
     prompt.
     """
 
-    name, source, form = "search-call", "FLARE Prompt D.3", "search"
+    name = "search-call"
+    source = "FLARE Prompt D.3"
+    form = "search"
     opens: str = CALL_OPENS
     closes: str = CALL_CLOSES
     stays: bool = False
@@ -125,7 +128,8 @@ class FollowUp(Call):
     """
 
     name, source, form, length = "follow-up", "FLARE Prompt D.2", "self-ask", 192
-    asking, not_asking = "asks the follow-up question", "asks no further question"
+    asking = "asks the follow-up question"
+    not_asking = "asks no further question"
     opens: str = FOLLOW_UP
     closes: str = INTERMEDIATE
 

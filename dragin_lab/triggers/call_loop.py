@@ -38,11 +38,7 @@ class CallLoop(Loop):
     """
 
     judges = False
-
-    @property
-    def call(self) -> Any:
-        """The trigger, a ``Call``: what opens and closes a call, and what becomes of it."""
-        return self.trigger
+    call = Loop.trigger  # a ``Call``: what opens and closes a call, and what becomes of it
 
     def run(self) -> Episode[None]:
         asked_before = False
@@ -57,14 +53,16 @@ class CallLoop(Loop):
         if match is None:
             self._keep_answer(step, draft)
             return False
-        cut, term = self._find_cut(draft, match), _read_term(match)
-        why, ended = "", ""
+        cut = self._find_cut(draft, match)
+        term = _read_term(match)
+        why = ""
+        ended = ""
         if asked_before and not draft.text[:cut].strip():
-            why, ended = " with nothing written since the last search", "stalled"
-        elif (
-            self.kept_tokens + int((draft.offsets[:, 0] < cut).sum()) >= self.method.max_new_tokens
-        ):
-            why, ended = ", and no token is left to answer it with", "length"
+            why = " with nothing written since the last search"
+            ended = "stalled"
+        elif draft.count_before(cut) >= self.left:
+            why = ", and no token is left to answer it with"
+            ended = "length"
         if ended:
             step.decision = Decision(False, f"asks for {term!r}{why}")
             self._keep_before(step, draft, cut)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from dragin_lab.core.scores import pool_values
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
-from dragin_lab.trace.draft import Draft, find_tokens
+from dragin_lab.trace.draft import Draft, Span, find_tokens
 
 _SOLVERS = ("avg", "max", "min")
 
@@ -24,9 +23,11 @@ class Entity(Trigger):
     sentence above θ.
     """
 
-    name, unit, cut = "entity", "sentence", "sentence"
+    name = "entity"
+    unit = "sentence"
+    cut = "sentence"
     source = "DRAD (github.com/oneal2000/sigir25-tutorial-dynamic, EntityRAG)"
-    needs: ClassVar[tuple[str, ...]] = ("entities",)
+    needs = ("entities",)
     threshold: float = setting(0.5, label="1 − entity probability", top=1.0)
     entity_solver: str = setting(
         "avg", choices=(*_SOLVERS, "first"), label="pooling over an entity's log-probabilities"
@@ -35,7 +36,7 @@ class Entity(Trigger):
         "max", choices=_SOLVERS, label="pooling over a sentence's entities"
     )
 
-    def spans(self, draft: Draft) -> Sequence[tuple[int, int]]:
+    def spans(self, draft: Draft) -> Sequence[Span]:
         """Half-open characters of the draft's entities."""
         draft.pipeline.require_entities()
         return [(ent.start_char, ent.end_char) for ent in draft.pipeline.nlp(draft.text).ents]

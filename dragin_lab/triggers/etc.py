@@ -38,7 +38,9 @@ def compute_trends(entropy: np.ndarray) -> np.ndarray:
 class EntropyTrend(Trigger):
     """The second difference of the content words' entropies turns (ETC)."""
 
-    name, source, needs = "entropy-trend", "ETC §3 (arXiv 2511.09980)", ("entropy",)
+    name = "entropy-trend"
+    source = "ETC §3 (arXiv 2511.09980)"
+    needs = ("entropy",)
     # as released; the paper's own are on its formula
     threshold: float = setting(1.3, label="entropy trend")
 
@@ -59,5 +61,6 @@ class EntropyTrend(Trigger):
 class EtcQfs(Qfs):
     """QFS with ETC's number of words."""
 
-    name, source = "qfs-etc", "ETC (arXiv 2511.09980)"
+    name = "qfs-etc"
+    source = "ETC (arXiv 2511.09980)"
     top_n: int = setting(35, label="words in the query", unit="words")

@@ -40,11 +40,9 @@ def random(draft: Draft, seed: int = 0) -> np.ndarray:
     is the same.
     """
     before = f"{seed}\n{draft.question}\n{draft.answer_so_far}"
-    texts = [
-        before + draft.text[: draft.offsets[word.start, 0]].rstrip() for word in draft.word_list
-    ]
+    texts = [before + draft.text[:start].rstrip() for start in draft.word_starts]
     shares = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64 for text in texts]
-    return np.array(shares, dtype=float)[draft.word_of_token]
+    return np.array(shares, float)[draft.word_of_token]
 
 
 @when(

@@ -39,7 +39,8 @@ class PrefixLoop(Loop):
 class PrefixMargin(Trigger):
     """The first tokens have near rivals (TARG): the mean of exp(-(l1 - l2) / β)."""
 
-    name, source = "prefix-margin", "TARG (arXiv 2511.09803)"
+    name = "prefix-margin"
+    source = "TARG (arXiv 2511.09803)"
     loop, unit, pool, cut = PrefixLoop, "draft", "mean", "draft"
     threshold: float = setting(0.3, label="margin", top=1.0)
     first: int = setting(20, label="tokens judged", unit="tokens")

@@ -15,7 +15,7 @@ from scripted import Say, ScriptedModel, ScriptedRetriever, drive
 import dragin_lab as dl
 from dragin_lab.catalog.by_name import method
 from dragin_lab.core.answers import FORMS, open_thought, opened_thought, thoughts
-from dragin_lab.core.episode import Write, find_answer_end, find_next_example
+from dragin_lab.core.episode import NextExample, Write, find_answer_end
 from dragin_lab.core.loop import AnswerText
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import SettingError
@@ -145,7 +145,7 @@ def test_a_line_that_the_template_writes_begins_another_example() -> None:
         "Answer in the same format as before.",
     ):
         text = f" It is Bo.\n{mark}"
-        assert text[: find_next_example(text, template.example_marks)] == " It is Bo.", mark
+        assert text[: NextExample(template.example_marks).find_end(text)] == " It is Bo.", mark
 
 
 def test_an_answer_that_is_never_closed_ends_with_its_line() -> None:
