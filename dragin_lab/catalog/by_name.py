@@ -15,7 +15,6 @@ from dragin_lab.core.loop import BaseLoop, Loop
 from dragin_lab.core.method import (
     LOOP,
     METHODS,
-    PAPERS,
     VARIANTS,
     Method,
     check_label,
@@ -23,7 +22,7 @@ from dragin_lab.core.method import (
 )
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.settings import MethodPart, Registry
+from dragin_lab.core.settings import MethodPart, Registry, Settings
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.core.when import when
 from dragin_lab.errors import SettingError
@@ -31,30 +30,21 @@ from dragin_lab.reference import measures, released
 from dragin_lab.trace.trace import Trace
 from dragin_lab.triggers.call import Call
 
-__all__ = ["METHODS", "PAPERS", "VARIANTS", "method", "what", "when"]
+__all__ = ["METHODS", "VARIANTS", "method", "what", "when"]
 
 
 _CLOSED = (
     "variant='reference' runs the authors' released code, which has nothing but its own triggers"
     " and queries; use variant='paper' for any other"
 )
-#: Variant -> the tables of its triggers and formulators, and its methods.
-_TABLES: dict[str, tuple[Registry[Any], Registry[Any]]] = {
+#: Variant -> the tables in which its triggers and formulators are found by name.
+TABLES: dict[str, tuple[Registry[Any], Registry[Any]]] = {
     "paper": (TRIGGERS, FORMULATORS),
     "reference": (
         Registry("when", Trigger, released.TRIGGERS, closed=_CLOSED),
         Registry("what", released.Formulation, released.FORMULATIONS, closed=_CLOSED),
     ),
 }
-_METHODS: dict[str, tuple[str, ...]] = {"paper": tuple(METHODS), "reference": released.METHODS}
-
-
-def tables(variant: str) -> tuple[tuple[str, Registry[Any]], tuple[str, Registry[Any]]]:
-    """The tables in which a variant's triggers and formulators are found by name, each after its
-    ``kind``.
-    """
-    triggers, formulators = _TABLES[variant]
-    return (triggers.kind, triggers), (formulators.kind, formulators)
 
 
 def find_conflict(trigger: Trigger | type[Trigger], formulator: Any) -> str:
@@ -113,21 +103,18 @@ def method(
     """
     choice("method", name, METHODS)
     choice("variant", variant, VARIANTS)
-    if name not in _METHODS[variant]:
+    if variant == "reference" and name not in released.METHODS:
         raise SettingError(
             f"method {name!r} is not in the authors' released code, so it has no reference variant;"
-            f" use variant='paper' or one of {', '.join(_METHODS[variant])}"
+            f" use variant='paper' or one of {', '.join(released.METHODS)}"
         )
-    (triggers, formulators), usual = _TABLES[variant], METHODS[name]
-    when, what = usual[0] if when is None else when, usual[1] if what is None else what
-    (trigger_class, _), (formulator_class, _) = triggers.read(when), formulators.read(what)
+    (triggers, formulators) = TABLES[variant]
+    (usual_when, usual_what) = METHODS[name]
+    when = usual_when if when is None else when
+    what = usual_what if what is None else what
+    (trigger_class, _) = triggers.read(when)
+    (formulator_class, _) = formulators.read(what)
     _check_settings(trigger_class, formulator_class, settings, variant)
-    of_trigger = {
-        key: value for key, value in settings.items() if key in setting_names(trigger_class)
-    }
-    of_formulator = {
-        key: value for key, value in settings.items() if key in setting_names(formulator_class)
-    }
     if variant == "paper" and issubclass(trigger_class, measures.Reader):
         raise SettingError(
             f"when={trigger_class.name!r} is of the released code; use variant='reference' with it"
@@ -139,7 +126,8 @@ def method(
             " dl.Loop, or None for look-ahead: it writes until the trigger fires, retrieves and"
             " resumes"
         )
-    trigger, formulator = triggers.make(when, **of_trigger), formulators.make(what, **of_formulator)
+    trigger = triggers.make(when, **pick_settings(trigger_class, settings))
+    formulator = formulators.make(what, **pick_settings(formulator_class, settings))
     if message := find_conflict(trigger, formulator):
         raise SettingError(message)
     if "threshold" in setting_names(trigger_class) and trigger.theta is None:
@@ -167,6 +155,11 @@ def setting_names(part: type[MethodPart]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(part))
 
 
+def pick_settings(part: type[MethodPart], settings: Mapping[str, Any]) -> Settings:
+    """Those among ``settings`` that are a part's."""
+    return {key: settings[key] for key in setting_names(part) if key in settings}
+
+
 def _check_settings(
     trigger: type[MethodPart],
     formulator: type[MethodPart],
@@ -174,11 +167,12 @@ def _check_settings(
     variant: str,
 ) -> None:
     """Raise ``SettingError`` for a setting that belongs to both parts, or to neither."""
-    of_trigger, of_formulator = setting_names(trigger), setting_names(formulator)
+    of_trigger = setting_names(trigger)
+    of_formulator = setting_names(formulator)
     if both := set(of_trigger) & set(of_formulator):
         raise SettingError(
             f"trigger {trigger.name!r} and query formulator {formulator.name!r} both have a setting"
-            f" {sorted(both)[0]!r}; rename one of them"
+            f" {min(both)!r}; rename one of them"
         )
     for key, value in settings.items():
         if key in of_trigger or key in of_formulator:
@@ -190,7 +184,7 @@ def _check_settings(
         having = {
             v
             for v in VARIANTS
-            for table in _TABLES[v]
+            for table in TABLES[v]
             for n in table
             if key in setting_names(table.named(n))
         }
@@ -209,8 +203,8 @@ def find_loop(method: Method) -> type[BaseLoop]:
     """The loop of a method."""
     if method.variant == "reference":
         return released.ReferenceLoop
-    loop: type[BaseLoop] | None = method.trigger.loop
-    return loop or (SentenceLoop if method.trigger.span == "sentence" else DraginLoop)
+    usual = SentenceLoop if method.trigger.span == "sentence" else DraginLoop
+    return method.trigger.loop or usual
 
 
 def start_episode(

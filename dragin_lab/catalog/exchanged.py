@@ -6,19 +6,23 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dragin_lab.catalog.by_name import method, setting_names, tables
+from dragin_lab.catalog.by_name import TABLES, method, pick_settings, setting_names
 from dragin_lab.checks import shown
 from dragin_lab.core.fingerprint import digest
 from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method
 from dragin_lab.core.sentences import BY_LINES, load_pipeline
+from dragin_lab.core.settings import Settings
 from dragin_lab.errors import SettingError
 
 
 def exchange_settings(old: Method, **settings: Any) -> Method:
     """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
-    before = dict(old.changed)
-    before["when"], before["what"] = type(old.trigger), type(old.formulator)
-    before["variant"], before["nlp"] = old.variant, old.pipeline
+    before = old.changed | {
+        "when": type(old.trigger),
+        "what": type(old.formulator),
+        "variant": old.variant,
+        "nlp": old.pipeline,
+    }
     if old.own_label:  # the new method is called otherwise
         label = old.own_label
         for key, value in settings.items():
@@ -28,9 +32,7 @@ def exchange_settings(old: Method, **settings: Any) -> Method:
     return method(old.name, **merge_settings(before, old.name, settings))
 
 
-def merge_settings(
-    before: Mapping[str, Any], name: str, changes: Mapping[str, Any]
-) -> dict[str, Any]:
+def merge_settings(before: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> Settings:
     """``before`` with ``changes`` over it, both arguments of the method ``name``.
 
     A trigger or formulator among the changes brings its own settings: those that it states, and
@@ -39,16 +41,17 @@ def merge_settings(
     """
     merged = dict(before)
     variant = changes.get("variant") or before.get("variant") or VARIANTS[0]
-    for (kind, registry), usual in zip(tables(variant), METHODS[name], strict=True):
-        if changes.get(kind) is None:
+    for registry, usual in zip(TABLES[variant], METHODS[name], strict=True):
+        given = changes.get(registry.kind)
+        if given is None:
             continue
-        part, stated = registry.read(changes[kind])
-        old, _ = registry.read(before.get(kind) or usual)
+        part, stated = registry.read(given)
+        old, _ = registry.read(before.get(registry.kind) or usual)
         gone = {*stated}
         if part is not old:
             gone |= {*setting_names(old)} - {"top_n"}
-        for key in gone & merged.keys():
-            del merged[key]
+        for key in gone:
+            merged.pop(key, None)
     return {**merged, **changes}
 
 
@@ -78,28 +81,25 @@ def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
         raise SettingError(
             f"the trace's sentences were found by another {recorded!r} than here; give that as nlp"
         )
-    parts: dict[str, Any] = {}
-    for kind, registry in tables(settings["variant"]):
-        name = settings[kind]
+    parts: Settings = {}
+    for registry in TABLES[settings["variant"]]:
+        name = settings[registry.kind]
         if name not in registry:
             raise SettingError(
                 f"the trace's {registry.noun} {name!r} is not defined here; "
-                f"define it with @dl.{kind} to replay the trace"
+                f"define it with @dl.{registry.kind} to replay the trace"
             )
-        part = registry.named(name)
-        recorded_settings = {key: settings[key] for key in setting_names(part) if key in settings}
-        parts[kind] = registry.make(part, **recorded_settings)
-        then = defined.get(name)
-        if then is not None and then != parts[kind].fingerprint:
+        kind = registry.named(name)
+        part = parts[registry.kind] = registry.make(kind, **pick_settings(kind, settings))
+        now = part.fingerprint
+        if defined.get(name, now) != now:
             raise SettingError(
                 f"{registry.noun} {name!r} has changed since the trace was written; define it as it"
                 " was to replay it"
             )
-    loop = {key: settings[key] for key in LOOP if key in settings}
-    label = settings.get("label", "")
-    return method(
-        settings["name"], variant=settings["variant"], nlp=pipeline, label=label, **parts, **loop
-    )
+    for key in ("variant", *LOOP):
+        parts[key] = settings[key]
+    return method(settings["name"], nlp=pipeline, label=settings.get("label", ""), **parts)
 
 
 def label_of(settings: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dragin_lab.catalog.by_name import FORMULATORS, METHODS, TRIGGERS
 from dragin_lab.checks import choice
-from dragin_lab.core.settings import Registry
+from dragin_lab.core.settings import Registry, Settings
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Listed:
     """One row of the list of triggers, formulators or methods."""
 
     name: str
-    settings: dict[str, Any]  # setting -> default
+    settings: Settings  # setting -> default
     source: str  # a paper's section or equation
     line: str  # what it does
 
@@ -46,14 +46,13 @@ def methods(of: str = "method") -> Listing:
     """
     if choice("of", of, ("method", "when", "what")) != "method":
         return list_parts(TRIGGERS if of == "when" else FORMULATORS)
-    parts = (
-        (name, TRIGGERS.named(when), FORMULATORS.named(what))
-        for name, (when, what) in METHODS.items()
-    )
-    return Listing(
-        Listed(name, t.defaults() | f.defaults(), t.source, f"{t.name} x {f.name}")
-        for name, t, f in parts
-    )
+    listed = Listing()
+    for name, (when, what) in METHODS.items():
+        trigger = TRIGGERS.named(when)
+        formulator = FORMULATORS.named(what)
+        settings = trigger.defaults() | formulator.defaults()
+        listed.append(Listed(name, settings, trigger.source, f"{when} x {what}"))
+    return listed
 
 
 def list_parts(registry: Registry[Any]) -> Listing:

@@ -15,7 +15,7 @@ from typing import Any
 import rich_click as click
 
 import dragin_lab as dl
-from dragin_lab.catalog.by_name import setting_names, tables
+from dragin_lab.catalog.by_name import TABLES, setting_names
 from dragin_lab.catalog.exchanged import merge_settings
 from dragin_lab.checks import choice, is_embedded
 from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method
@@ -207,9 +207,9 @@ def list_settings(name: str, variant: str | None, when: str | None, what: str | 
     known = VARIANTS[0]
     if name in REFERENCE_METHODS and variant in VARIANTS:
         known = str(variant)
-    forms = zip(tables(known), (when, what), METHODS[name], strict=True)
+    forms = zip(TABLES[known], (when, what), METHODS[name], strict=True)
     settings = {*LOOP, "nlp"}
-    for (_, registry), form, own in forms:
+    for registry, form, own in forms:
         part, _ = registry.read(form or own)
         settings.update(setting_names(part))
     return settings
@@ -220,7 +220,7 @@ def list_own_settings() -> frozenset[str]:
     """All that ``--set`` may name beside what loads a model: of any method, and of files."""
     own = {*LOOP, "nlp", *_PARTS, *READING, *_SYMBOLS}
     for variant in VARIANTS:
-        for _, registry in tables(variant):
+        for registry in TABLES[variant]:
             for part in registry:
                 own.update(setting_names(registry.named(part)))
     return frozenset(own)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from scripted import Say, drive
 
-from dragin_lab.catalog.by_name import find_conflict, method, tables
+from dragin_lab.catalog.by_name import TABLES, find_conflict, method
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.errors import SettingError
 
 #: Those of the DRAGIN paper, which its code has too, and of the FLARE paper; tests/triggers has the
 #: later ones.
-FORMULATIONS = tuple(tables("reference")[1][1])
+FORMULATIONS = tuple(TABLES["reference"][1])
 RELEASED = ["never", "once", "every-n", "every-sentence", "probability", "rind"]
 NAMES = [*RELEASED, "search-call", "follow-up"]
 PAIRS = [("paper", *pair) for pair in product(NAMES, FORMULATORS)]
@@ -104,7 +104,7 @@ SEARCHES_FIRST += [("reference", when) for when in FLAGLESS[:2]]
 
 
 def conflict(variant: str, when: str, what: str) -> str:
-    (_, triggers), (_, formulators) = tables(variant)
+    triggers, formulators = TABLES[variant]
     return find_conflict(triggers.named(when), formulators.named(what))
 
 

@@ -12,7 +12,7 @@ import pytest
 import spacy
 
 import dragin_lab as dl
-from dragin_lab.catalog.by_name import find_conflict, method, tables
+from dragin_lab.catalog.by_name import TABLES, find_conflict, method
 from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.core.dragin import Rind
 from dragin_lab.core.formulators import FORMULATORS
@@ -102,7 +102,7 @@ def test_the_released_flare_leaves_out_by_its_own_threshold_and_the_papers_by_be
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_is_exchanged_brings_its_defaults(variant: str) -> None:
-    (_, triggers), (_, formulators) = tables(variant)
+    triggers, formulators = TABLES[variant]
     for when, what in product(triggers, formulators):
         if when == "call" or find_conflict(triggers.named(when), formulators.named(what)):
             continue
@@ -280,7 +280,7 @@ def test_none_is_the_default_of_any_trigger() -> None:
 DECLARED = [
     pytest.param(part, name, id=f"{part.__module__.rpartition('.')[2]}-{part.name}-{name}")
     for variant in VARIANTS
-    for _, table in tables(variant)
+    for table in TABLES[variant]
     for part in map(table.named, table)
     for name, declared in part.declared().items()
     if declared.kind is not object or declared.choices

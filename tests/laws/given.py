@@ -184,7 +184,7 @@ METHODS = [
     (one.name, variant)
     for variant in ("paper", "reference")
     for one in dl.methods()
-    if variant == "paper" or one.name in dl.method.__globals__["_METHODS"]["reference"]
+    if variant == "paper" or one.name in dl.method.__globals__["released"].METHODS
 ]
 
 #: What a setting may be, by its name; a method has those that are its own.
