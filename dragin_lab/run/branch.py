@@ -329,9 +329,7 @@ def _find_alternative(written: Draft, token: int, to: str) -> int | None:
 
 def can_overrule(method: Method) -> bool:
     """Whether the trigger judges drafts, so that a decision of its can be replaced."""
-    return method.variant == "paper" and (
-        method.trigger.loop is None or bool(method.trigger.loop.judges)
-    )
+    return method.variant == "paper" and method.trigger.judges_drafts()
 
 
 def _change_decision(
