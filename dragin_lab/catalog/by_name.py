@@ -33,17 +33,10 @@ from dragin_lab.triggers.call import Call
 __all__ = ["METHODS", "VARIANTS", "method", "what", "when"]
 
 
-_CLOSED = (
-    "variant='reference' runs the authors' released code, which has nothing but its own triggers"
-    " and queries; use variant='paper' for any other"
-)
 #: Variant -> the tables in which its triggers and formulators are found by name.
 TABLES: dict[str, tuple[Registry[Any], Registry[Any]]] = {
     "paper": (TRIGGERS, FORMULATORS),
-    "reference": (
-        Registry("when", Trigger, released.TRIGGERS, closed=_CLOSED),
-        Registry("what", released.Formulation, released.FORMULATIONS, closed=_CLOSED),
-    ),
+    "reference": (released.TRIGGERS, released.FORMULATIONS),
 }
 
 
@@ -51,7 +44,7 @@ def find_conflict(trigger: Trigger | type[Trigger], formulator: Any) -> str:
     """Why a trigger and a formulator make no sense together and what to use instead; "" where
     they do.
     """
-    served = trigger.serves()
+    served = trigger.serves
     if formulator.needs <= served:
         return ""
     if "text" not in served:

@@ -7,7 +7,6 @@ ones included.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +14,13 @@ import numpy as np
 
 from dragin_lab.core.answers import ANSWER_PHRASE, RELEASED_ENDS
 from dragin_lab.core.clock import Clock, EveryN, EverySentence, Never, Once
-from dragin_lab.core.custom import part_of_function
 from dragin_lab.core.episode import Attend, Episode, FirstSentence, Stop, Tokenizer
 from dragin_lab.core.formulators import DEFAULT_TOP_N, choose_top
 from dragin_lab.core.loop import BaseLoop
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.settings import MethodPart, setting
+from dragin_lab.core.settings import MethodPart, Registry, setting
+from dragin_lab.core.trigger import Trigger
 from dragin_lab.reference.measures import (
     Probability,
     Reader,
@@ -93,44 +92,48 @@ class Formulation(MethodPart):
         return Query(text, text, note=gap.note if self.reads_hits else "")
 
 
-def _formulation(
-    name: str, source: str, **attributes: Any
-) -> Callable[[Callable[..., str]], type[Formulation]]:
-    return lambda function: part_of_function(
-        function, Formulation, name, source=source, **attributes
-    )
+_CLOSED = (
+    "variant='reference' runs the authors' released code, which has nothing but its own triggers"
+    " and queries; use variant='paper' for any other"
+)
+#: What to search for, and when to retrieve.
+FORMULATIONS: Registry[Formulation] = Registry("what", Formulation, closed=_CLOSED)
+TRIGGERS: Registry[Trigger] = Registry(
+    "when", Trigger, (Never, Once, EveryN, EverySentence, Probability, Rind), closed=_CLOSED
+)
 
 
-@_formulation("question", "direct", needs=frozenset())
+@FORMULATIONS.define("question", source="direct", needs=frozenset())
 def question(gap: ReleasedGap) -> str:
     """The question."""
     return gap.question
 
 
-@_formulation("last-sentence", "last_sentence")
+@FORMULATIONS.define("last-sentence", source="last_sentence")
 def last_sentence(gap: ReleasedGap) -> str:
     """The last sentence of question, answer and kept sentences."""
     return gap.chunk if gap.chunk is not None else (gap.pipeline.split(gap.context) or [""])[-1]
 
 
-@_formulation("full-context", "forward_all")
+@FORMULATIONS.define("full-context", source="forward_all")
 def full_context(gap: ReleasedGap) -> str:
     """Question, answer and kept sentences."""
     return gap.context
 
 
-@_formulation("current", "current")
+@FORMULATIONS.define("current", source="current")
 def current(gap: ReleasedGap) -> str:
     """The words of the sentence that fired."""
     return " ".join(gap.words) if gap.chunk is None else gap.sentence
 
 
-@_formulation("current-without-hits", "current_wo_wrong", reads_hits=True)
+@FORMULATIONS.define("current-without-hits", source="current_wo_wrong", reads_hits=True)
 def current_without_hits(gap: ReleasedGap) -> str:
     """The words of the sentence that fired, those that were flagged left empty."""
     return " ".join("" if hit else word for word, hit in zip(gap.words, gap.hits, strict=True))
 
 
+@FORMULATIONS.add
 @dataclass(frozen=True)
 class LastN(Formulation):
     """The last n tokens of question and answer, as raw vocabulary strings; or the whole chunk of
@@ -149,6 +152,7 @@ class LastN(Formulation):
         return " ".join(tokens[-n:]) if len(tokens) > n else gap.context
 
 
+@FORMULATIONS.add
 @dataclass(frozen=True)
 class ConfidentSentence(Formulation):
     """The sentence without its doubtful tokens (FLARE)."""
@@ -166,6 +170,7 @@ class ConfidentSentence(Formulation):
         return drop_doubtful(gap.sentence, gap.tokens, gap.doubt, limit)
 
 
+@FORMULATIONS.add
 @dataclass(frozen=True)
 class Qfs(Formulation):
     """The words that the flagged ones were predicted from (``real_words``, reference-behaviour
@@ -199,18 +204,7 @@ class Qfs(Formulation):
         return Query.of([texts[i] for i in shown], weights[shown], chosen[shown], note)
 
 
-#: When to retrieve, what to search for, and the methods that are made of them.
-TRIGGERS = (Never, Once, EveryN, EverySentence, Probability, Rind)
-FORMULATIONS = (
-    question,
-    last_sentence,
-    full_context,
-    current,
-    current_without_hits,
-    LastN,
-    ConfidentSentence,
-    Qfs,
-)
+#: The methods that are made of them.
 METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin")
 
 
