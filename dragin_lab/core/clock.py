@@ -55,18 +55,10 @@ class Clock(Trigger):
     sentences = False  # whether a turn writes one sentence
     reason = ""
 
-    @classmethod
-    def serves(cls) -> frozenset[str]:
-        return frozenset({"text"} if cls.searches == "always" else {"nothing"})
-
     @property
     def tokens(self) -> int | None:
         """How many tokens a turn writes; None: to the end of its sentence or of the answer."""
         return None
-
-    @property
-    def retrieves(self) -> bool:
-        return self.searches != "never"
 
 
 @TRIGGERS.add
@@ -77,6 +69,8 @@ class Never(Clock):
     name = "never"
     source = "DRAGIN Table 1"
     searches = "never"
+    retrieves = False
+    serves = frozenset({"nothing"})
     reason = "this method never retrieves"
 
 
@@ -88,6 +82,7 @@ class Once(Clock):
     name = "once"
     source = "DRAGIN Table 1"
     searches = "once"
+    serves = frozenset({"nothing"})
     reason = "once, before anything is written"
 
 

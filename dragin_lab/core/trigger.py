@@ -112,6 +112,10 @@ class Trigger(MethodPart):
     pool = "max"  # how the tokens' scores make a unit's
     cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
     skip_stop_words = False  # whether stop words score 0 (Eq. 4)
+    retrieves = True  # whether it ever does
+    #: What a query formulator can be given: "text" that was written, a "call", and "nothing" where
+    #: a search comes first.
+    serves = frozenset({"text"})
     #: How an episode goes on, a ``Loop``; None: it writes until the trigger fires, retrieves and
     #: resumes (DRAGIN §3.3).
     loop: ClassVar[Any] = None
@@ -138,18 +142,6 @@ class Trigger(MethodPart):
             if name == "hidden":
                 return int(layer) if layer else "last"
         return None
-
-    @property
-    def retrieves(self) -> bool:
-        """Whether it ever retrieves."""
-        return True
-
-    @classmethod
-    def serves(cls) -> frozenset[str]:
-        """What a query formulator can be given: "text" that was written, and "nothing" where a
-        search comes first.
-        """
-        return frozenset({"text"})
 
     @property
     def span(self) -> str:

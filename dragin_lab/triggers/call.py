@@ -33,16 +33,13 @@ class Call(Trigger):
     asking = "calls for a search of"
     not_asking = "asks for no search"
     length = 96
+    serves = frozenset({"text", "call"})
     opens: str = ""
     closes: str = ""
     puts_in: str | None = None
     stays: bool = True
     puts_before: str = ""
     in_thoughts: bool = True
-
-    @classmethod
-    def serves(cls) -> frozenset[str]:
-        return frozenset({"text", "call"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

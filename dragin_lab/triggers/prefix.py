@@ -42,13 +42,10 @@ class PrefixMargin(Trigger):
     name = "prefix-margin"
     source = "TARG (arXiv 2511.09803)"
     loop, unit, pool, cut = PrefixLoop, "draft", "mean", "draft"
+    serves = frozenset({"nothing", "text"})
     threshold: float = setting(0.3, label="margin", top=1.0)
     first: int = setting(20, label="tokens judged", unit="tokens")
     beta: float = setting(1.0)
-
-    @classmethod
-    def serves(cls) -> frozenset[str]:
-        return frozenset({"nothing", "text"})
 
     def score(self, draft: Draft) -> np.ndarray:
         return margin.function(draft, self.beta)  # type: ignore[attr-defined]
