@@ -71,8 +71,8 @@ def chat_prompt(
             ("user", f"Question: {exemplar.question}"),
             ("assistant", opening + form.worked(exemplar)),
         ]
-    texts = [preamble, *(text for _, text in turns), *(text for _, text in asked)]
-    mark = next(m for m in _MARKS if not any(m in text for text in texts))
+    written = preamble + "".join(text for _, text in [*turns, *asked])
+    mark = next(mark for mark in _MARKS if mark not in written)
     last = [(name, text.strip() if name == "question" else text) for name, text in asked]
     turns.append(("user", "".join(f"{mark}{text}{mark}" if name else text for name, text in last)))
     turns[0] = ("user", preamble + turns[0][1])

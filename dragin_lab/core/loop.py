@@ -301,7 +301,7 @@ class Loop(BaseLoop):
 
     def read_text(self) -> str:
         form = self.template.shape
-        text = self.answer.mute(tuple(mark for mark in (form.phrase, form.closes, *CUTS) if mark))
+        text = self.answer.mute((form.phrase, form.closes, *CUTS))
         return without_thoughts(text, self.opened or "")
 
     def request_answer(self, text: str) -> Episode[str]:
@@ -444,7 +444,10 @@ class Loop(BaseLoop):
         """The trigger's verdict on what it looks at of a draft: its first sentence, or all of
         it.
         """
-        trigger, seen, ended, until = self.trigger, draft, True, None
+        trigger = self.trigger
+        seen = draft
+        ended = True
+        until = None
         if trigger.span == "sentence":
             resumed = False
             _, end = self.first_sentence(draft.text)

@@ -47,12 +47,17 @@ class Declaration:
 
         The least whole number is 1, the least other number 0, or any where the default is below 0.
         """
-        kind = float if f.name == "threshold" else bool if isinstance(f.default, bool) else object
-        stated = f.metadata.get("declared", {})  # a field's other metadata is its owner's
-        kind = stated.get("kind", kind)
-        below = isinstance(f.default, int | float) and f.default < 0
-        least = 1 if kind is int else -math.inf if below else 0.0
-        return Declaration(**{"kind": kind, "ge": least, "optional": f.default is None} | stated)
+        declared: Settings = {"optional": f.default is None}
+        if f.name == "threshold":
+            declared["kind"] = float
+        elif isinstance(f.default, bool):
+            declared["kind"] = bool
+        declared |= f.metadata.get("declared", {})  # a field's other metadata is its owner's
+        if declared.get("kind") is int:
+            declared.setdefault("ge", 1)
+        elif isinstance(f.default, int | float) and f.default < 0:
+            declared.setdefault("ge", -math.inf)
+        return Declaration(**declared)
 
     def check(self, name: str, value: Any) -> Any:
         """The value in the setting's own type. Raises ``SettingError`` for any other."""

@@ -93,7 +93,7 @@ class Trace:
                 (step.query and step.query.sent, [passage.id for passage in step.passages])
                 for step in self.steps
             ],
-            None if self.parting is None else astuple(self.parting),
+            self.parting and astuple(self.parting),
         ]
         return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
