@@ -140,7 +140,7 @@ class Method:
         )
 
     @property
-    def changed(self) -> Settings:
+    def changed(self) -> dict[str, Any]:
         """The arguments that make the method out of its name and variant: what is not there by
         default.
         """

@@ -291,15 +291,15 @@ class PromptTemplate:
         passages = list(passages or ())
         n = len(passages)
         m = len(self.exemplars)
-        for no_passages, no_exemplars in product(range(n + 1), range(m + 1)):  # how many go
-            template = replace(self, exemplars=self.exemplars[no_exemplars:])
-            prompt = template.render(question, tail, passages[: n - no_passages] or None)
+        for fewer_passages, fewer_exemplars in product(range(n + 1), range(m + 1)):
+            template = replace(self, exemplars=self.exemplars[fewer_exemplars:])
+            prompt = template.render(question, tail, passages[: n - fewer_passages] or None)
             if fits(prompt):
                 notes = []
                 dropped = {}
                 for name, gone, size in (
-                    ("passages", no_passages, n),
-                    ("exemplars", no_exemplars, m),
+                    ("passages", fewer_passages, n),
+                    ("exemplars", fewer_exemplars, m),
                 ):
                     if gone:
                         dropped[name] = gone
