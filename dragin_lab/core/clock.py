@@ -21,7 +21,7 @@ class ClockLoop(Loop):
 
     @property
     def writes_on(self) -> bool:  # type: ignore[override]
-        return bool(self.trigger.searches == "always")
+        return self.trigger.searches == "always"
 
     def run(self) -> Episode[None]:
         clock = self.trigger

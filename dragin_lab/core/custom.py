@@ -49,7 +49,7 @@ def part_of_function(
     of ``settings``.
     """
     settings = settings or {}
-    where = f"{getattr(function, '__name__', function)!r}"
+    where = repr(getattr(function, "__name__", function))
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

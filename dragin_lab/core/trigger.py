@@ -155,7 +155,7 @@ class Trigger(MethodPart):
     @classmethod
     def judges_drafts(cls) -> bool:
         """Whether it reads what was written, and so can be asked about a stored draft."""
-        return cls.loop is None or bool(cls.loop.judges)
+        return cls.loop is None or cls.loop.judges
 
     def score(self, draft: Draft) -> np.ndarray:
         """(n,) one number for each token of the draft, larger where the model is less sure."""

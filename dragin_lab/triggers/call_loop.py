@@ -25,7 +25,7 @@ class CallMade(Stop):
     before: str = ""  # what the model has written so far
 
     def reached(self, draft: Draft) -> str | None:
-        return None if self.call.find(draft.text, self.before) is None else str(self.call.name)
+        return None if self.call.find(draft.text, self.before) is None else self.call.name
 
 
 @dataclass
