@@ -50,9 +50,8 @@ def draw_doubt(runs: Runs, method: str, limit: int = 50) -> go.Figure:
     figure = theme.Figure()
     parts, cuts, names = [], [], []
     for y, (row, trace) in enumerate(rows):
-        parts.append(row.tokens.assign(y=y))
-        for x in row.cuts:
-            cuts.append((x - 0.5, y))
+        parts.append(row.tokens.assign(lane=row.tokens["lane"] + LANES * y))
+        cuts += [(x - 0.5, y) for x in row.cuts]
         names.append(theme.clip_label(trace.question.text, 26))
         sign = theme.sign_of(trace.scores)
         theme.write(figure, sign, row.end + 1, y, font_color=theme.SIGNS[sign])
@@ -61,16 +60,13 @@ def draw_doubt(runs: Runs, method: str, limit: int = 50) -> go.Figure:
     across, down = np.reshape(cuts, (-1, 2)).T
     add_marks(figure, across, down, "retrieved", BAR)
     given = tokens[tokens["given"]]
-    lanes = given["lane"] - LINE
-    heights = given["y"] + lanes / LANES
-    add_marks(figure, given["x"], heights, "a passage gave it", DOT)
-    places = [*range(len(names))]
-    figure.update_yaxes(tickvals=places, ticktext=names, tickfont_size=10)
-    figure.update_yaxes(range=[len(names) - 0.4, -0.6], showgrid=False)
+    add_marks(figure, given["x"], (given["lane"] - LINE) / LANES, "a passage gave it", DOT)
+    n = len(rows)
+    ticks = {"tickvals": [*range(n)], "ticktext": names, "tickfont_size": 10}
+    figure.update_yaxes(range=[n - 0.4, -0.6], showgrid=False, **ticks)
     figure.update_xaxes(title_text="tokens, as they were written", showgrid=False)
-    key = "Below: thrown away. Above: what came instead"
-    title = f"{method}, {len(rows)} answers. {key}"
-    return theme.finish(figure, title, HEAD + ROW * len(rows), legend=theme.BELOW)
+    title = f"{method}, {n} answers. Below: thrown away. Above: what came instead"
+    return theme.finish(figure, title, HEAD + ROW * n, legend=theme.BELOW)
 
 
 def find_traces(runs: Runs, method: str) -> Iterator[Trace]:
@@ -78,42 +74,40 @@ def find_traces(runs: Runs, method: str) -> Iterator[Trace]:
     for dataset in runs.datasets:
         for qid in runs.lines(dataset, method):
             record, _ = runs.record(qid, method, dataset)
-            trace = runs.kept_trace(record, qid) if record.has_trace(qid) else None
+            trace = runs.kept_trace(record, qid)
             if trace is not None and trace.continuations:
                 yield trace
 
 
 def add_tokens(figure: go.Figure, tokens: pd.DataFrame, trace: Trace) -> None:
     """A cell a token, as dark as its score is near the θ of ``trace``; unscored ones are grey."""
-    measure = measure_of(trace)
+    measure, theta = measure_of(trace), threshold_of(trace)
     scores = tokens["score"].to_numpy(float)  # (n,)
     hover = []
     for text, score in zip(tokens["text"], scores, strict=True):
         hover.append(f"{theme.label(text)}<br>{measure} {num(score)}")
     about = spread(tokens, hover)
     shared = {"y0": -LINE / LANES, "dy": 1 / LANES, "customdata": about, "hoverongaps": False}
-    unscored = np.where(np.isnan(scores), 0, np.nan)
-    bare = spread(tokens, unscored).astype(float)
+    bare = spread(tokens, np.where(np.isnan(scores), 0, np.nan)).astype(float)
     figure.add_heatmap(z=bare, colorscale=BARE, showscale=False, **shared)
-    scored = spread(tokens, scores).astype(float)
-    theta = threshold_of(trace)
-    top = float(np.nanmax(scores, initial=1.0))
-    name = f"{top:.2g}"
-    if theta > 0:
-        top, name = theta, f"θ {theta:g}"
+    top, name = theta, f"θ {theta:g}"
+    if not theta > 0:
+        top = np.nanmax(scores, initial=1.0)
+        name = f"{top:.2g}"
     key = KEY | {"title": measure, "tickvals": [0, top], "ticktext": ["0", name]}
     look = {"colorscale": SCALE, "zmin": 0, "zmax": top, "colorbar": key}
-    figure.add_heatmap(z=scored, **look, **shared)
-
-
-def add_marks(figure: go.Figure, x: Any, y: Any, name: str, look: dict[str, Any]) -> None:
-    marks = {"mode": "markers", "marker": look, "hoverinfo": "skip"}
-    figure.add_scatter(x=x, y=y, name=name, showlegend=len(x) > 0, **marks)
+    figure.add_heatmap(z=spread(tokens, scores).astype(float), **look, **shared)
 
 
 def spread(tokens: pd.DataFrame, values: Any) -> np.ndarray:
     """(lanes, x) object: each token's value in its lane and place, None elsewhere."""
-    y = (LANES * tokens["y"] + tokens["lane"]).to_numpy(int)  # (n,)
-    cells = np.full((LANES * (tokens["y"].max() + 1), tokens["x"].max() + 1), None)
-    cells[y, tokens["x"]] = values
+    lane, x = tokens["lane"], tokens["x"]
+    rows = lane.max() // LANES + 1
+    cells = np.full((LANES * rows, x.max() + 1), None)
+    cells[lane, x] = values
     return cells
+
+
+def add_marks(figure: go.Figure, x: Any, y: Any, name: str, look: dict[str, Any]) -> None:
+    shown = {"mode": "markers", "marker": look, "hoverinfo": "skip", "showlegend": len(x) > 0}
+    figure.add_scatter(x=x, y=y, name=name, **shown)

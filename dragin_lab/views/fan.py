@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from dragin_lab.drawn import draws
 from dragin_lab.trace.draft import count_common
 from dragin_lab.trace.records import OtherWay
-from dragin_lab.trace.trace import Trace
+from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import theme
 from dragin_lab.views.facts import shorten
 from dragin_lab.views.rows import check_trace
@@ -38,16 +38,16 @@ def draw_fan(trace: Trace) -> go.Figure:
     head = f"as it was: <b>{theme.clip_label(trace.answer, 30)}</b> {theme.sign_of(trace.scores)}"
     write_lane(figure, 0, head, trace.text)
     places = np.linspace(0.04, FORK, len(ways))
-    above = sum(not way.retrieves for way in ways)
-    below = len(ways) - above
+    below = sum(way.retrieves for way in ways)
+    above = len(ways) - below
     figure.update_xaxes(visible=False, range=[-0.01, END])
     figure.update_yaxes(visible=False, range=[-below - 0.5, above + 0.5])
-    lanes = {False: above, True: -below}  # the next of those that asked nothing, and that asked
+    # the next lane of those that asked nothing, and of those that asked
+    lanes = {False: iter(range(above, 0, -1)), True: iter(range(-below, 0))}
     for way, place in zip(ways, places, strict=True):
-        draw_branch(figure, trace, way, place, lanes[way.retrieves])
-        lanes[way.retrieves] += 1 if way.retrieves else -1
+        draw_branch(figure, trace, way, place, next(lanes[way.retrieves]))
     for way, place in zip(ways, places, strict=True):
-        mark_decision(figure, trace, way, place)
+        mark_decision(figure, trace.steps[way.step], way, place)
     height = HEAD + LANE * (len(ways) + 1)
     return theme.finish(figure, title, height, showlegend=False, margin={"l": 10, "r": 10, "b": 10})
 
@@ -57,22 +57,14 @@ def draw_branch(figure: go.Figure, trace: Trace, way: OtherWay, x: float, y: flo
     sign = theme.sign_of(way.scores)
     dash = "dash" if sign == "✗" else "solid"
     line = {"color": theme.SIGNS[sign], "width": 2.5, "dash": dash}
-    across = np.append(x + 0.08 * BEND, END)
-    up = np.append(y * RISE, y)
+    across, up = np.append(x + 0.08 * BEND, END), np.append(y * RISE, y)
     about = [theme.label(way.text)] * len(up)
     figure.add_scatter(x=across, y=up, mode="lines", line=line, customdata=about)
     name = "had it asked" if way.retrieves else "without it"
     answer = theme.clip_label(way.answer, 30)
-    price = weigh(trace, way)
-    head = f"{way.step + 1} {name}: <b>{answer}</b> {sign} · {price}"
-    parted = behind_parting(way.text, trace.text)
-    write_lane(figure, y, head, parted)
-
-
-def behind_parting(text: str, trunk: str) -> str:
-    """A text from the word at which it parts from another."""
-    start = text.rfind(" ", 0, count_common(text, trunk))
-    return text[start + 1 :]
+    head = f"{way.step + 1} {name}: <b>{answer}</b> {sign} · {weigh(trace, way)}"
+    parting = way.text.rfind(" ", 0, count_common(way.text, trace.text))
+    write_lane(figure, y, head, way.text[parting + 1 :])
 
 
 def write_lane(figure: go.Figure, y: float, head: str, text: str) -> None:
@@ -82,21 +74,18 @@ def write_lane(figure: go.Figure, y: float, head: str, text: str) -> None:
     theme.write(figure, words, END, y, xanchor="right", yanchor="top", font_size=11)
 
 
-def mark_decision(figure: go.Figure, trace: Trace, way: OtherWay, x: float) -> None:
+def mark_decision(figure: go.Figure, step: Step, way: OtherWay, x: float) -> None:
     """The number of a decision, on white where it retrieved nothing; on hover its reason."""
-    step = trace.steps[way.step]
     lines = [f"step {way.step + 1}"]
     if step.decision is not None:
         lines.append(step.decision.reason)
     if step.query is not None:
         lines.append(f"asked: {step.query.text}")
-    fill, ink = theme.INK, theme.PAPER
-    if way.retrieves:
-        fill, ink = ink, fill
-    look = {"marker": MARKS | {"color": fill}, "textfont": {"color": ink, "size": 11}}
     about = "<br>".join(map(theme.label, lines))
-    number = str(way.step + 1)
-    figure.add_scatter(x=[x], y=[0], mode="markers+text", text=[number], customdata=[about], **look)
+    fill, ink = (theme.PAPER, theme.INK) if way.retrieves else (theme.INK, theme.PAPER)
+    look = {"marker": MARKS | {"color": fill}, "textfont": {"color": ink, "size": 11}}
+    look |= {"mode": "markers+text", "text": [str(way.step + 1)]}
+    figure.add_scatter(x=[x], y=[0], customdata=[about], **look)
 
 
 def weigh(trace: Trace, way: OtherWay) -> str:

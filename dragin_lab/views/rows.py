@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from dragin_lab.drawn import draws
 from dragin_lab.errors import SettingError
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.text import printable, write_compared
+from dragin_lab.trace.kept import list_written
 from dragin_lab.trace.trace import Draft, Step, Trace, Words
 from dragin_lab.views.facts import num, percent, short
 
@@ -53,9 +54,9 @@ def show_spaces(text: str) -> str:
 def threshold_of(trace: Trace) -> float:
     """θ of the trace's method; NaN where it has none."""
     value = trace.method.get("threshold")
-    return (
-        float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    )
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    return float(value)
 
 
 def unit_of(trace: Trace) -> str:
@@ -68,6 +69,11 @@ def measure_of(trace: Trace) -> str:
     return str(trace.method.get("measure") or f"{trace.method.get('when') or 'trigger'} score")
 
 
+def find_step(trace: Trace, number: int) -> Step:
+    """The step with a number, from 1. Raises ``SettingError`` where there is none."""
+    return trace.steps[position("step", number, len(trace.steps), "the trace")]
+
+
 def find_text(
     trace: Trace, step: int | None = None, source: str | None = None
 ) -> tuple[Step | None, str, Draft]:
@@ -78,27 +84,45 @@ def find_text(
     Raises ``SettingError`` where there is none.
     """
     check_trace(trace)
-    names = SOURCES[:2] if source is None else [choice("source", source, SOURCES)]
+    if source is not None:
+        choice("source", source, SOURCES)
     if source == "extraction":
         if trace.extraction is None:
             raise SettingError("this trace has no extraction: the answer was read from its text")
         return None, source, trace.extraction
-    steps = (
-        trace.steps
-        if step is None
-        else [trace.steps[position("step", step, len(trace.steps), "the trace")]]
-    )
-    there = [
-        (own, name, text)
-        for own in steps
-        for name in names
-        if (text := getattr(own, name)) is not None
+    steps = trace.steps if step is None else [find_step(trace, step)]
+    written = [text for text in list_written(steps) if source in (None, text[1])]
+    if not written:
+        where = "this trace" if step is None else f"step {step}"
+        raise SettingError(f"nothing is written in {where} yet")
+    for writer, name, text in written:
+        if name == "draft" and writer.query is not None:
+            return writer, name, text
+    return written[0]
+
+
+def spread_words(words: Words, n: int) -> pd.DataFrame:
+    """What is known of the word of each of n tokens; -1, NaN or False outside of all."""
+    import pandas as pd
+
+    word = np.full(n, -1)
+    for number, (start, stop) in enumerate(words.spans.tolist()):
+        word[start:stop] = number
+    of_sentence = pd.Series(words.attention).groupby(words.sentence).transform("mean")
+    places = pd.DataFrame({"word": range(len(words)), "sentence": words.sentence})
+    spared = words.unjudged & ~words.stop
+    flags = pd.DataFrame({"stop_word": words.stop, "spared": spared, "fires": words.hit})
+    measured = {
+        "compared": words.score,
+        "word_entropy": words.entropy,
+        "word_received": words.attention / of_sentence,
+    }
+    parts = [
+        places.reindex(word, fill_value=-1),
+        flags.reindex(word, fill_value=False),
+        pd.DataFrame(measured, dtype=float).reindex(word),
     ]
-    if not there:
-        raise SettingError(
-            f"nothing is written in {'this trace' if step is None else f'step {step}'} yet"
-        )
-    return next((one for one in there if one[0].query is not None and one[1] == "draft"), there[0])
+    return pd.concat(parts, axis=1).reset_index(drop=True)
 
 
 def token_rows(
@@ -120,60 +144,38 @@ def token_rows(
 
     words, peaks = Words(), tuple[float, ...]()
     if step is not None and source == "draft":
-        words, peaks = step.words, () if step.decision is None else step.decision.peaks
+        words = step.words
+        peaks = step.decision.peaks if step.decision is not None else ()
     n, theta, unit = len(text), threshold_of(trace), unit_of(trace)
-    word = np.full(n, -1)  # (n,) -1 for no word: it picks the value that is appended below
-    for number, (start, stop) in enumerate(words.spans.tolist()):
-        word[start:stop] = number
-    known = ((words.score, np.nan), (words.sentence, -1), (words.stop, False), (words.hit, False))
-    compared, sentence, stop_word, fires = (np.append(values, none)[word] for values, none in known)
-    of_sentence = pd.Series(words.attention).groupby(words.sentence).transform("mean")
-    factors = {"word_entropy": words.entropy, "word_received": words.attention / of_sentence}
-    spared = np.append(words.unjudged, False)[word] & ~stop_word
-    own = [printable(text.text[a:b].lstrip(" ")) for a, b in text.offsets.tolist()]
-    stops = text.offsets[:, 1]
-    starts = np.where(
-        [bool(shown) for shown in own], stops - [len(shown) for shown in own], text.offsets[:, 0]
-    )
-    mark, fired = np.where(fires, word, -1), np.where(fires, word, -2)
-    if unit != "word":
-        of_peak = sentence if len(peaks) != 1 else np.zeros(n, int)
-        compared = np.array(
-            [peaks[at] if 0 <= at < len(peaks) else math.nan for at in of_peak], float
-        )
-        fires, spared = compared > theta, np.zeros(n, bool)
-        whole = np.isfinite(compared) & (starts < stops)
-        mark, fired = (
-            np.where(whole, 0 if unit == "draft" else sentence, -1),
-            np.where(fires, 0, -2),
-        )
+    names, starts = [], []
+    for piece, (start, stop) in zip(text.pieces, text.offsets.tolist(), strict=True):
+        shown = printable(text.text[start:stop].lstrip(" "))
+        starts.append(stop - len(shown) if shown else start)
+        names.append(show_spaces(shown.strip(" ") or piece))
     end = None if step is None else step.kept_end(source)
-    cut = np.zeros(n, bool) if end is None or end >= len(text.text) else text.offsets[:, 0] >= end
+    whole = end is None or end >= len(text.text)
     columns = {
         "start": starts,
-        "stop": stops,
+        "stop": text.offsets[:, 1],
         "piece": [printable(piece) for piece in text.pieces],
-        "name": [
-            show_spaces(shown.strip(" ") or piece)
-            for shown, piece in zip(own, text.pieces, strict=True)
-        ],
+        "name": names,
         "entropy": text.entropy,
         "received": text.received,
         "probability": np.exp(text.logprob),
-        "compared": compared,
-        "word": word,
-        "sentence": sentence,
-        "mark": mark,
-        "stop_word": stop_word,
-        "spared": spared,
-        "fires": fires,
-        "opens": fires & (np.diff(fired, prepend=-2) != 0),
-        "cut": cut,
+        "cut": np.zeros(n, bool) if whole else text.offsets[:, 0] >= end,
         "unwritten": np.arange(n) >= (n if written is None else written),
     }
-    for name, values in factors.items():
-        columns[name] = np.append(values, np.nan)[word]
-    rows = pd.DataFrame(columns)
+    rows = pd.DataFrame(columns).join(spread_words(words, n))
+    judged = rows["word"]  # what fires as one
+    rows["mark"] = judged.where(rows["fires"], -1)
+    if unit != "word":
+        of_peak = rows["sentence"] if len(peaks) != 1 else np.zeros(n, int)
+        rows["compared"] = pd.Series(peaks, dtype=float).reindex(of_peak).to_numpy()
+        rows["spared"] = False
+        rows["fires"] = judged = rows["compared"] > theta
+        part = np.isfinite(rows["compared"]) & (rows["start"] < rows["stop"])
+        rows["mark"] = np.where(part, 0 if unit == "draft" else rows["sentence"], -1)
+    rows["opens"] = rows["fires"] & (judged != judged.shift())
     return rows.assign(about=list(_describe_tokens(rows, text, words, unit, theta)))
 
 
@@ -181,17 +183,15 @@ def list_alternatives(
     text: Draft, at: int, most: int | None = None
 ) -> list[tuple[str, float, int]]:
     """The likeliest tokens at a place, as (name, probability, id); [] where they were not kept."""
-    ids = text.alternative_ids[at, :most].tolist() if at < len(text.alternative_ids) else []
-    names = (
-        text.alternative_tokens[at]
-        if at < len(text.alternative_tokens)
-        else [f"id {number}" for number in ids]
-    )
-    shares = text.alternative_probs[at].tolist() if ids else []
-    return [
-        (show_spaces(name), share, number)
-        for name, share, number in zip(names, shares, ids, strict=False)
-    ]
+    if at >= len(text.alternative_ids):
+        return []
+    ids = text.alternative_ids[at, :most].tolist()
+    names: Sequence[str] = [f"id {number}" for number in ids]
+    if at < len(text.alternative_tokens):
+        names = text.alternative_tokens[at]
+    shares = text.alternative_probs[at].tolist()
+    listed = zip(map(show_spaces, names), shares, ids, strict=False)
+    return list(listed)
 
 
 def _describe_tokens(
@@ -206,38 +206,40 @@ def _describe_tokens(
         "unwritten": "not written yet when it was judged",
     }
     for at, row in enumerate(rows.to_dict("records")):
-        measures = [f"entropy {num(row['entropy'])}", f"attention received {num(row['received'])}"]
-        lines = [
-            f"{row['name']}   token {at + 1} of {len(rows)}",
-            "   ".join([*measures, f"probability {percent(row['probability'])}"]),
+        measures = [
+            f"entropy {num(row['entropy'])}",
+            f"attention received {num(row['received'])}",
+            f"probability {percent(row['probability'])}",
         ]
+        lines = [f"{row['name']}   token {at + 1} of {len(rows)}", "   ".join(measures)]
         facts, number = [], row["word"]
         if number >= 0:
-            measured = {"attention": words.attention[number], "entropy": words.entropy[number]}
-            facts = [f"word “{show_spaces(words.text[number])}”"]
-            facts += [
-                f"{name} {num(value)}" for name, value in measured.items() if np.isfinite(value)
-            ]
+            facts.append(f"word “{show_spaces(words.text[number])}”")
+            for name in ("attention", "entropy"):
+                value = getattr(words, name)[number]
+                if np.isfinite(value):
+                    facts.append(f"{name} {num(value)}")
             if np.isfinite(row["compared"]):
-                facts.append(
-                    f"{'score' if unit == 'word' else unit} {write_score(row['compared'], theta)}"
-                )
-        lines.append("   ".join([*facts, *(flag for name, flag in flags.items() if row[name])]))
-        alternatives = [
-            f"{name} {percent(share)}"
-            for name, share, _ in list_alternatives(text, at, ALTERNATIVES)
-        ]
-        lines.append(f"likeliest: {' · '.join(alternatives)}" if alternatives else "")
+                what = "score" if unit == "word" else unit
+                facts.append(f"{what} {write_score(row['compared'], theta)}")
+        facts += [said for name, said in flags.items() if row[name]]
+        lines.append("   ".join(facts))
+        likeliest = []
+        for name, share, _ in list_alternatives(text, at, ALTERNATIVES):
+            likeliest.append(f"{name} {percent(share)}")
+        if likeliest:
+            lines.append(f"likeliest: {' · '.join(likeliest)}")
         yield "\n".join(filter(None, lines))
 
 
 def write_score(score: float, theta: float) -> str:
     """``0.446 > θ 0.3``; the score alone where there is no θ."""
+    if math.isnan(score):
+        return "not scored"
     if not (math.isfinite(score) and math.isfinite(theta)):
-        return short(score) if not math.isnan(score) else "not scored"
-    return f" {'>' if score > theta else '≤'} θ ".join(write_compared(score, theta)).replace(
-        "-", "−"
-    )
+        return short(score)
+    sign = ">" if score > theta else "≤"
+    return f" {sign} θ ".join(write_compared(score, theta)).replace("-", "−")
 
 
 @draws(Trace)
@@ -251,15 +253,17 @@ def heatmap(
     by the method's own code. ``step`` and ``source`` as for ``find_text``. Raises ``SettingError``
     for a text that is not there, and for ``theta`` of a method without a threshold.
     """
-    own, name, text = find_text(trace, step, source)
-    place = "extraction" if own is None else f"step {own.index + 1}, {name}"
+    writer, name, text = find_text(trace, step, source)
+    place = "extraction" if writer is None else f"step {writer.index + 1}, {name}"
     title = f"{trace.question.text} · {place}"
     if theta is None:
-        return draw_tokens(trace, token_rows(trace, own, name, text), title)
+        return draw_tokens(trace, token_rows(trace, writer, name, text), title)
     outcome = Replay(trace).at(threshold=theta)
-    if own is None or name != "draft":
-        return draw_tokens(outcome.judged, token_rows(outcome.judged, own, name, text), title)
-    return draw_tokens(outcome.judged, judged_rows(outcome, own.index), title)
+    if writer is not None and name == "draft":
+        rows = judged_rows(outcome, writer.index)
+    else:
+        rows = token_rows(outcome.judged, writer, name, text)
+    return draw_tokens(outcome.judged, rows, title)
 
 
 def judged_rows(outcome: Outcome, at: int) -> pd.DataFrame:
@@ -282,10 +286,10 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     from dragin_lab.views import theme
 
     panels = PANELS
-    if trace.method.get("variant") == "reference" and np.isfinite(rows["word_received"]).any():
+    if trace.method.get("variant") == "reference" and rows["word_received"].notna().any():
         panels = RELEASED
     names = [*panels]
-    scored = bool(np.isfinite(rows["compared"].to_numpy(float)).any())
+    scored = np.isfinite(rows["compared"]).any()
     if scored:
         names.append(f"{measure_of(trace)} of the {unit_of(trace)}")
     places = np.arange(1, len(rows) + 1)
@@ -305,12 +309,10 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
         theme.write(figure, name, 0, 1, xanchor="left", yref=f"{axis} domain", **above)
     if rows["cut"].any():
         theme.write(figure, CUT, 1, 1, xanchor="right", yref="y domain", **above)
-        area: dict[str, Any] = {
-            "x0": int(rows["cut"].to_numpy().argmax()) + 0.5,
-            "x1": len(rows) + 0.5,
-        }
-        area |= {"yref": "paper", "y0": 0, "y1": 1, "layer": "below", "line_width": 0}
-        figure.add_shape(type="rect", fillcolor=theme.AMBER, opacity=0.1, **area)
+        first = int(rows["cut"].argmax())
+        area = {"x0": first + 0.5, "x1": len(rows) + 0.5, "yref": "paper", "y0": 0, "y1": 1}
+        look = {"fillcolor": theme.AMBER, "opacity": 0.1, "line_width": 0}
+        figure.add_shape(type="rect", layer="below", **look, **area)
     figure.update_xaxes(range=[0.5, max(len(rows), 1) + 0.5], showgrid=False)
     if len(rows) <= LABELLED:
         labels = [theme.clip_label(name, 18) for name in rows["name"]]
@@ -326,17 +328,17 @@ def add_scores(figure: go.Figure, rows: pd.DataFrame, theta: float, hover: np.nd
     """The third panel: scores by what became of them, ◆ over what fires, and the line of θ."""
     from dragin_lab.views import theme
 
-    compared = rows["compared"].to_numpy(float)  # (n,)
+    compared = rows["compared"].to_numpy()  # (n,)
 
     def place(there: Any) -> dict[str, Any]:
         at = np.flatnonzero(there)
         return {"x": at + 1, "y": compared[at], "customdata": hover[at], "yaxis": "y3"}
 
     known = np.isfinite(compared)
-    for name, (there, look) in find_kinds(rows, theta).items():
-        own = there & known
-        if own.any():
-            figure.add_bar(name=name, marker=look, showlegend=True, **place(own))
+    for name, (kind, look) in find_kinds(rows, theta).items():
+        scored = kind & known
+        if scored.any():
+            figure.add_bar(name=name, marker=look, showlegend=True, **place(scored))
     gem = {"mode": "text", "text": "◆", "textposition": "top center"}
     figure.add_scatter(showlegend=False, cliponaxis=False, **gem, **place(rows["opens"]))
     # and room for ◆ over the highest bar, and for the name of θ over its line
