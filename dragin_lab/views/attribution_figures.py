@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from dragin_lab.study.attribution import Attribution
 
 WORDS = 250  # words that stand on the axis
+FOUND = {True: "found", False: "not found"}
+HOLDS = {True: "holds the gold answer", False: "holds no gold answer"}
+USED = {True: "used", False: "not used"}
+RIGHT = {True: "right answer", False: "wrong answer"}
 _SHAPES = ("", "/", "x", "-", "\\", "+")
 
 
@@ -33,13 +37,13 @@ def plot_attribution(source: Attribution) -> go.Figure:
     A passage has the number and colour of the page; those that gave no word are one grey bar.
     """
     numbers = [name for name in source.tokens if name.startswith("passage ")]
-    words = source.tokens.groupby(["step", "source", "word"], sort=False, dropna=False)
-    nats = words[numbers].sum()
-    labels = []
-    for place, text in enumerate(words["text"].agg("".join), 1):
-        labels.append(f"{place} {clip(text.strip(), 18)[0]}")
     if not numbers:
         return theme.message(source.trace.question.text, "No passage was in view of what was kept.")
+    words = source.tokens.groupby(["step", "source", "word"], sort=False, dropna=False)
+    nats, texts = words[numbers].sum(), words["text"].agg("".join)
+    labels = []
+    for place, text in enumerate(texts, 1):
+        labels.append(f"{place} {clip(text.strip(), 18)[0]}")
     figure = theme.Figure()
     others = set(numbers)
     for number, shade in source.shades.items():
@@ -52,21 +56,14 @@ def plot_attribution(source: Attribution) -> go.Figure:
         rest = nats[sorted(others)].sum(axis=1)
         name = f"{plural(len(others), 'passage')} that gave no word"
         _add_bars(figure, labels, rest, name, {"color": theme.GREY})
-    more = f" (the first {WORDS} of {len(labels)} words)" if len(labels) > WORDS else ""
-    ticks = {
-        "tickvals": labels[:WORDS],
-        "ticktext": [theme.clip_label(one.split(" ", 1)[1], 18) for one in labels[:WORDS]],
-    }
-    return theme.finish(
-        figure,
-        source.trace.question.text + more,
-        340,
-        barmode="relative",
-        xaxis={"tickangle": -60, **ticks},
-        yaxis_title="nats",
-        legend=theme.BELOW,
-        showlegend=True,
-    )
+    title = source.trace.question.text
+    if len(labels) > WORDS:
+        title += f" (the first {WORDS} of {len(labels)} words)"
+    shown = labels[:WORDS]
+    ticks = [theme.clip_label(label.split(" ", 1)[1], 18) for label in shown]
+    figure.update_xaxes(tickangle=-60, tickvals=shown, ticktext=ticks)
+    look = {"barmode": "relative", "yaxis_title": "nats", "legend": theme.BELOW}
+    return theme.finish(figure, title, 340, showlegend=True, **look)
 
 
 def _add_bars(
@@ -86,37 +83,23 @@ def draw_funnel(runs: Runs, by: str = "method") -> go.Figure:
     """
     choice("by", by, ("method", "dataset"))
     retrievals = runs.retrievals
-    states = {
-        "found": ("found", "not found", ""),
-        "used": ("used", "not used", ""),
-        "right": ("right answer", "wrong answer", "no gold answer"),
-    }
-    rows = pd.DataFrame({by: retrievals[by].astype(str)})
-    for name, answers in states.items():
-        rows[name] = _say(retrievals[name], *answers)
+    rows = retrievals[[by]].astype(str)
     # where no passage is labelled, what is known is whether the gold answer stands in one
-    gold = ("holds the gold answer", "holds no gold answer", "found? unknown")
-    unlabelled = retrievals["found"].isna()
-    rows.loc[unlabelled, "found"] = _say(retrievals.loc[unlabelled, "holds gold"], *gold)
-    stages = [by, *states]
+    holds = retrievals["holds gold"].map(HOLDS).fillna("found? unknown")
+    rows["found"] = retrievals["found"].map(FOUND).fillna(holds)
+    rows["used"] = retrievals["used"].map(USED)
+    rows["right"] = retrievals["right"].map(RIGHT).fillna("no gold answer")
+    stages = [*rows]
     colours = dict(zip(rows[by].unique(), cycle(theme.COLOURS), strict=False))
     bands, places = theme.Bands(), dict[tuple[str, str], int]()
     for stage in stages:
         for value, n in rows[stage].value_counts(sort=False).items():
             places[stage, value] = bands.add(f"{value} {n}", theme.GREY)
-    for one, other in pairwise(stages):
-        joined = [rows[by], rows[one], rows[other]]
-        for (name, start, end), n in rows.groupby(joined, sort=False).size().items():
+    for stage, following in pairwise(stages):
+        joined = rows.groupby([rows[by], rows[stage], rows[following]], sort=False)
+        for (name, start, end), n in joined.size().items():
             about = f"{n} retrievals of {theme.label(name)}: {start} → {end}"
-            source, target = places[one, start], places[other, end]
+            source, target = places[stage, start], places[following, end]
             bands.join(source, target, n, colours[name], about)
     title = f"{len(rows)} retrievals: asked, found, used, part of a right answer"
     return theme.finish(bands.draw(), title, 380)
-
-
-def _say(values: pd.Series, yes: str, no: str, unknown: str) -> list[str]:
-    """Each of boolean values, of which some are missing, in words."""
-    said = []
-    for value in values:
-        said.append(unknown if pd.isna(value) else (no, yes)[bool(value)])
-    return said

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -65,15 +66,13 @@ class Sentence:
             matcher = SequenceMatcher(None, base.text.split(), words, autojunk=False)
             for match in matcher.get_matching_blocks():
                 new[match.b : match.b + match.size] = [False] * match.size
-        came = deque(self.came)
         pieces = []
+        for place, step in self.came:
+            pieces.append((place, (step.index + 1, "", False, False)))
         for (place, word, fresh), is_new in zip(self.words, new, strict=True):
-            while came and came[0][0] <= place:
-                _, step = came.popleft()
-                pieces.append((step.index + 1, "", False, False))
-            pieces.append((0, word, is_new, fresh))
-        pieces += [(step.index + 1, "", False, False) for _, step in came]
-        return pieces
+            pieces.append((place, (0, word, is_new, fresh)))
+        pieces.sort(key=itemgetter(0))
+        return [piece for _, piece in pieces]
 
 
 def compare(
@@ -103,23 +102,25 @@ def compare(
             f"the traces ask different questions, {first!r} and {other!r}; compare traces of one"
         )
     if labels is None:
-        names = number_equal([label_of(trace.method) for trace in opened])
-    else:
-        names = several("labels", labels, str, "give a list of texts")
+        labels = number_equal([label_of(trace.method) for trace in opened])
+    names = several("labels", labels, str, "give a list of texts")
     if len(names) != len(opened):
         raise SettingError(
             f"{len(names)} labels do not go with {len(opened)} traces; give one each"
         )
-    texts, left_out = [], []
-    for name, trace in zip(names, opened, strict=True):
-        sentences = read_sentences(trace)
-        texts.append(sentences[:MAX_SENTENCES])
+    texts = [read_sentences(trace) for trace in opened]
+    left_out = []
+    for name, sentences in zip(names, texts, strict=True):
         if len(sentences) > MAX_SENTENCES:
             left_out.append(f"{name}: {plural(len(sentences) - MAX_SENTENCES, 'more sentence')}")
-    slots = align_sentences(texts)
-    columns = list(zip(names, opened, strict=True))
-    said = "; ".join(left_out)
-    inner = render("compare.html", columns=columns, slots=slots, left_out=said, cut_off=cut_off)
+    slots = align_sentences([sentences[:MAX_SENTENCES] for sentences in texts])
+    inner = render(
+        "compare.html",
+        columns=list(zip(names, opened, strict=True)),
+        slots=slots,
+        left_out="; ".join(left_out),
+        cut_off=cut_off,
+    )
     return Page(questions[0], inner)
 
 
@@ -132,14 +133,17 @@ def compare_flipped(difference: Difference, id: str, dataset: str | None = None)
         rows = difference.table[difference.table["id"] == id]
         datasets = sorted({*rows["dataset"]})
         if len(datasets) != 1:
-            several = f"is in the data sets {', '.join(datasets)}; name one"
-            what = several if datasets else "did not flip"
+            what = f"is in the data sets {', '.join(datasets)}; name one"
+            if not datasets:
+                what = "did not flip"
             raise SettingError(f"question {id!r} {what}; ids are in .table")
         dataset = datasets[0]
-    runs, one, other = difference.runs, difference.one, difference.other
-    same = str(runs.same(id, one, other, dataset))
-    traces = [runs.trace(id, one, dataset), runs.trace(same, other, dataset)]
-    return compare(traces, labels=[one, other])
+    names = [difference.one, difference.other]
+    traces = []
+    for name in names:
+        same = difference.runs.same(id, difference.one, name, dataset)
+        traces.append(difference.runs.trace(str(same), name, dataset))
+    return compare(traces, labels=names)
 
 
 def number_equal(names: Sequence[str]) -> list[str]:
@@ -265,9 +269,9 @@ def describe_answers(runs: Runs, answers: Sequence[tuple[str, str, str]]) -> str
         lines.append("A run kept no trace of it.")
     compared = ""
     if len(traces) > 1:
-        first, second = list(traces.values())[:2]
+        first, second, *_ = traces.values()
         lines.append(f"First difference: {esc(_find_difference(first, second))}")
-        compared = compare(first, second, labels=list(traces)[:2]).html
+        compared = compare(first, second, labels=[*traces][:2]).html
     pages = [trace._repr_html_() for trace in traces.values()]
     return "".join([styled(f"<p>{'<br>'.join(lines)}</p>"), compared, *pages])
 

@@ -4,7 +4,7 @@ each question.
 
 from __future__ import annotations
 
-import textwrap
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +19,7 @@ from dragin_lab.results.headroom import MEANING, Headroom
 from dragin_lab.run.intervals import MEASURES
 from dragin_lab.views import theme
 from dragin_lab.views.facts import num, plural, short
-from dragin_lab.views.results import NAMES, best_at_cost
+from dragin_lab.views.results import NAMES, best_at_cost, say_measure, title_measure
 
 DRAWN = ("em", "f1", "retrievals")
 #: How far behind the last change the line of the last episode goes, as a share.
@@ -39,7 +39,7 @@ def draw_curve(curve: Curve) -> go.Figure:
         figure.add_traces(draw_steps(table, name), rows=row, cols=1)
         figure.update_yaxes(range=span_of(table, name), row=row, col=1)
     own = float(curve.config["method"]["threshold"])
-    add_theta(figure, own, table, len(drawn))
+    add_theta(figure, own, table)
     place_axis(figure, table, len(drawn))
     asked = plural(len(curve.complete), "question")
     title = f"{curve.method} at every θ: {asked} of {curve.benchmark}; bands are 95 % intervals"
@@ -61,11 +61,9 @@ def draw_steps(table: pd.DataFrame, name: str) -> list[go.Scatter]:
         for column in (f"{name}_low", f"{name}_high", name)
     )
     low.update(line_width=0, hoverinfo="skip")
-    high.update(line_width=0, hoverinfo="skip")
-    high.update(fill="tonexty", fillcolor=theme.tint(theme.BLUE))
-    hover = [describe_row(row, name) for row in table.to_dict("records")]
-    steps.update(customdata=[*hover, hover[-1]])
-    steps.update(line_color=theme.BLUE, line_width=2)
+    high.update(line_width=0, hoverinfo="skip", fill="tonexty", fillcolor=theme.tint(theme.BLUE))
+    hover = [f"{say_range(row)}<br>{say_measure(row, name)}" for row in table.to_dict("records")]
+    steps.update(customdata=[*hover, hover[-1]], line_color=theme.BLUE, line_width=2)
     return [low, high, steps]
 
 
@@ -82,41 +80,35 @@ def level(table: pd.DataFrame, name: str) -> list[float]:
     return [*values, values[-1]]
 
 
-def describe_row(row: dict[str, Any], name: str) -> str:
-    """From which θ to which a measure is what."""
+def say_range(row: dict[str, Any]) -> str:
+    """From which θ to which a row of a curve holds."""
     until = f"up to {short(row['until'])}" if np.isfinite(row["until"]) else "up"
-    interval = f" ({num(row[f'{name}_low'])} to {num(row[f'{name}_high'])})"
-    return f"θ from {short(row['value'])} {until}<br>{NAMES[name]} {num(row[name])}{interval}"
+    return f"θ from {short(row['value'])} {until}"
 
 
-def add_theta(figure: go.Figure, theta: float, table: pd.DataFrame, rows: int) -> None:
+def add_theta(figure: go.Figure, theta: float, table: pd.DataFrame) -> None:
     """The line of a method's own θ through all panels, where they show it."""
     if not table["value"].iloc[0] <= theta <= edges(table)[-1]:
         return
-    for row in range(1, rows + 1):
-        figure.add_vline(theta, line=theme.THETA, row=row, col=1)
-    log = table["value"].iloc[0] > 0
-    place = np.log10(theta) if log else theta
+    figure.add_vline(theta, line=theme.THETA)
+    place = np.log10(theta) if table["value"].iloc[0] > 0 else theta
     name = f"its own θ {short(theta)}"
-    at = {"x": place, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 2}
-    figure.add_annotation(text=name, showarrow=False, **at)
+    at = {"xref": "x", "yref": "paper", "yanchor": "bottom", "yshift": 2}
+    theme.write(figure, name, place, 1, **at)
 
 
 def mark_theta(figure: dict[str, Any], theta: float, *, log: bool) -> dict[str, Any]:
     """A curve's figure, as JSON, with a line at a θ, under which it is written."""
-    layout = dict(figure["layout"])
-    line = {"type": "line", "x0": theta, "x1": theta, "xref": "x"}
+    layout = figure["layout"]
+    line: dict[str, Any] = {"type": "line", "x0": theta, "x1": theta, "xref": "x"}
     line |= {"y0": 0, "y1": 1, "yref": "paper"}
     line["line"] = {"color": theme.AMBER, "width": 2}
-    layout["shapes"] = [*layout.get("shapes", []), line]
-    name: dict[str, Any] = {"text": f"θ {short(theta)}"}
-    name["font"] = {"color": theme.AMBER}
-    name["showarrow"] = False
-    name["xref"] = "x"
-    name["x"] = float(np.log10(theta)) if log else theta
+    name: dict[str, Any] = {"text": f"θ {short(theta)}", "font": {"color": theme.AMBER}}
+    name |= {"x": math.log10(theta) if log else theta, "xref": "x", "showarrow": False}
     name |= {"y": 0, "yref": "paper", "yanchor": "top", "yshift": -20}
-    layout["annotations"] = [*layout.get("annotations", []), name]
-    return figure | {"layout": layout}
+    shapes = [*layout.get("shapes", []), line]
+    annotations = [*layout.get("annotations", []), name]
+    return figure | {"layout": layout | {"shapes": shapes, "annotations": annotations}}
 
 
 def place_axis(figure: go.Figure, table: pd.DataFrame, rows: int) -> None:
@@ -140,8 +132,7 @@ def ticks_within(low: float, high: float) -> list[float]:
 def add_notes(figure: go.Figure, *curves: Curve) -> go.Figure:
     """What is not known of curves, below the figure's title."""
     notes = [note for curve in curves for note in curve.notes]
-    lines = textwrap.wrap("; ".join(dict.fromkeys(notes)), 90, max_lines=3, placeholder=" …")
-    return theme.add_lines(figure, lines)
+    return theme.add_lines(figure, "; ".join(dict.fromkeys(notes)))
 
 
 # -- quality against cost --------------------------------------------------------------------------
@@ -161,21 +152,19 @@ def draw_frontier(
     names = name_curves(curves)
     looks = theme.styles(names)
     for name, curve in zip(names, curves, strict=True):
-        rows, look = curve.table, looks[name]
-        says = [describe_point(row, cost, quality) for row in rows.to_dict("records")]
+        look = looks[name]
+        best = best_at_cost(curve.table, cost, quality)
         points = {"mode": "markers", "marker": look["marker"] | {"size": 5}, "opacity": 0.35}
-        shared = {"legendgroup": name, "customdata": says}
-        figure.add_scatter(x=rows[cost], y=rows[quality], **points, showlegend=False, **shared)
-        best = best_at_cost(rows, cost, quality)
-        says = [describe_point(row, cost, quality) for row in best.to_dict("records")]
-        line = look["line"] | {"shape": "hv"}
-        shared |= {"customdata": says, "name": theme.clip_label(name, 40), "line": line}
-        figure.add_scatter(
-            x=best[cost], y=best[quality], mode="lines+markers", marker=look["marker"], **shared
-        )
-    figure.update_xaxes(title_text=NAMES.get(cost, cost), rangemode="tozero")
-    figure.update_yaxes(title_text=NAMES.get(quality, quality))
-    title = f"Best {NAMES.get(quality, quality)} at a cost or less, over every θ"
+        points["showlegend"] = False
+        line = {"mode": "lines+markers", "marker": look["marker"], "line": look["line"]}
+        line |= {"line_shape": "hv", "name": theme.clip_label(name, 40)}
+        for rows, shown in ((curve.table, points), (best, line)):
+            says = [describe_point(row, cost, quality) for row in rows.to_dict("records")]
+            shown |= {"legendgroup": name, "customdata": says}
+            figure.add_scatter(x=rows[cost], y=rows[quality], **shown)
+    figure.update_xaxes(title_text=title_measure(cost), rangemode="tozero")
+    figure.update_yaxes(title_text=title_measure(quality))
+    title = f"Best {title_measure(quality)} at a cost or less, over every θ"
     finished = theme.finish(figure, title, 460, legend=theme.BELOW, showlegend=True)
     return add_notes(finished, *curves)
 
@@ -190,9 +179,8 @@ def name_curves(curves: Sequence[Curve]) -> list[str]:
 
 def describe_point(row: dict[str, Any], cost: str, quality: str) -> str:
     """What a θ costs and gives."""
-    until = f"up to {short(row['until'])}" if np.isfinite(row["until"]) else "up"
-    parts = [f"{NAMES.get(name, name)} {num(row[name])}" for name in (quality, cost)]
-    return "<br>".join([f"θ from {short(row['value'])} {until}", *parts])
+    parts = [f"{title_measure(name)} {num(row[name])}" for name in (quality, cost)]
+    return "<br>".join([say_range(row), *parts])
 
 
 # -- headroom --------------------------------------------------------------------------------------
@@ -218,7 +206,7 @@ def draw_headroom(headroom: Headroom) -> go.Figure:
     figure.update_yaxes(title_text=NAMES[quality])
     title = f"What a better choice of θ could win: {plural(headroom.n, 'question')}"
     finished = theme.finish(figure, title, 440, legend=theme.BELOW)
-    return theme.add_lines(finished, textwrap.wrap(MEANING, 90))
+    return theme.add_lines(finished, MEANING)
 
 
 def add_end(

@@ -4,7 +4,6 @@ by question.
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import plotly.graph_objects as go
@@ -15,7 +14,13 @@ from dragin_lab.results.differing import Difference
 from dragin_lab.views import theme
 
 ROWS = 40  # questions that are drawn; the table has all
-_LOOK = {"won": (theme.TEAL, "✓"), "lost": (theme.AMBER, "✗")}
+#: The kinds of questions: the colour, the sign and the pattern of each.
+_LOOK = {
+    "both wrong": (theme.GREY, "", "."),
+    "lost": (theme.AMBER, "✗", "/"),
+    "won": (theme.TEAL, "✓", ""),
+    "both right": (theme.GREY, "", ""),
+}
 
 
 @draws(Difference, "plot")
@@ -31,38 +36,35 @@ def draw_difference(found: Difference, cost: str = "retrievals") -> go.Figure:
     left_out = f", the first {ROWS}" if len(found.table) > ROWS else ""
     titles = [f"{sum(found.counts.values()):,} questions", f"{cost}: {one} ○ → {other} ●{left_out}"]
     height = 190 + 36 * max(len(rows), 1)
-    figure = theme.panels(
-        titles, 2, 1, row_heights=[60 / height, 1 - 60 / height], vertical_spacing=70 / height
-    )
-    names = {"both wrong": "both wrong", "lost": f"only {one} right", "won": f"only {other} right"}
-    for kind, name in (names | {"both right": "both right"}).items():
-        size, (colour, sign) = found.counts[kind], _LOOK.get(kind, (theme.GREY, ""))
-        look = {
-            "color": colour,
-            "pattern": theme.HATCH | {"shape": {"lost": "/", "both wrong": "."}.get(kind, "")},
-        }
+    share = 60 / height
+    figure = theme.panels(titles, 2, row_heights=[share, 1 - share], vertical_spacing=70 / height)
+    names = {"lost": f"only {one} right", "won": f"only {other} right"}
+    for kind, (colour, sign, shape) in _LOOK.items():
+        size, name = found.counts[kind], names.get(kind, kind)
         figure.add_bar(
             y=[""],
             x=[size],
             orientation="h",
-            marker=look,
+            marker={"color": colour, "pattern": theme.HATCH | {"shape": shape}},
             name=theme.clip_label(f"{sign} {name} {size:,}", 40),
             customdata=[f"{theme.label(name)}: {size:,}"],
             row=1,
             col=1,
         )
+    labels, most = [], 1.0
     for place, row in enumerate(rows.to_dict("records")):
-        x, answers = ([row[f"{key} {name}"] for name in (one, other)] for key in (cost, "answer"))
-        colour = _LOOK[row["outcome"]][0]
-        sides = ["middle left", "middle right"] if x[0] <= x[1] else ["middle right", "middle left"]
+        colour, sign, _ = _LOOK[row["outcome"]]
+        x = [row[f"{cost} {name}"] for name in (one, other)]
+        answers = [theme.clip_label(row[f"answer {name}"], 20) for name in (one, other)]
+        sides = ["middle left", "middle right"]
         figure.add_scatter(
             x=x,
             y=[place] * 2,
             mode="lines+markers+text",
             showlegend=False,
             cliponaxis=False,
-            textposition=sides,
-            text=[f"&nbsp; {theme.clip_label(answer, 20)} &nbsp;" for answer in answers],
+            textposition=sides if x[0] <= x[1] else sides[::-1],
+            text=[f"&nbsp; {answer} &nbsp;" for answer in answers],
             textfont_size=11,
             line_color=colour,
             marker={"symbol": ["circle-open", "circle"], "size": 10, "color": colour},
@@ -70,18 +72,14 @@ def draw_difference(found: Difference, cost: str = "retrievals") -> go.Figure:
             row=2,
             col=1,
         )
-    labels = []
-    for row in rows.itertuples():
-        text = f"{_LOOK[row.outcome][1]} {row.question}"
-        lines = textwrap.wrap(text, 50, max_lines=3, placeholder=" …")
+        lines = theme.break_lines(f"{sign} {row['question']}", 50)
         labels.append("<br>".join(map(theme.label, lines)))
-    most = max([1.0, *(float(rows[f"{cost} {name}"].max()) for name in (one, other) if len(rows))])
+        most = max(most, *x)
     figure.update_xaxes(visible=False, row=1, col=1)
-    figure.update_xaxes(
-        title_text=f"{cost} a question", range=[-0.6 * most, 1.7 * most], row=2, col=1
-    )
+    across = {"title_text": f"{cost} a question", "range": [-0.6 * most, 1.7 * most]}
     if most < 15:
-        figure.update_xaxes(tickvals=[*range(int(most) + 1)], row=2, col=1)
+        across["tickvals"] = [*range(int(most) + 1)]
+    figure.update_xaxes(**across, row=2, col=1)
     ticks = {"tickvals": [*range(len(rows))], "ticktext": labels, "range": [len(rows) - 0.5, -0.5]}
     figure.update_yaxes(**ticks, tickfont_size=10, showgrid=False, row=2, col=1)
     return theme.finish(figure, found.title, height + 60, barmode="stack", legend=theme.BELOW)
@@ -89,8 +87,8 @@ def draw_difference(found: Difference, cost: str = "retrievals") -> go.Figure:
 
 def _describe(row: dict[str, Any], found: Difference, cost: str) -> str:
     lines = [row["question"], f"id {row['id']}, gold {row['gold']}"]
-    lines += [
-        f"{name}: {row[f'answer {name}']} ({row[f'{cost} {name}']} {cost})"
-        for name in (found.one, found.other)
-    ]
-    return "<br>".join(theme.clip_label(line, 90) for line in (*lines, row["why"]) if line)
+    for name in (found.one, found.other):
+        lines.append(f"{name}: {row[f'answer {name}']} ({row[f'{cost} {name}']} {cost})")
+    if row["why"]:
+        lines.append(row["why"])
+    return "<br>".join(theme.clip_label(line, 90) for line in lines)

@@ -16,15 +16,16 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from dragin_lab.checks import position, shown
+from dragin_lab.checks import shown
 from dragin_lab.drawn import draws
 from dragin_lab.errors import SettingError
+from dragin_lab.text import printable
 from dragin_lab.trace.draft import WORD, Word, character_words
-from dragin_lab.trace.kept import sentence_end
+from dragin_lab.trace.kept import cut_off
 from dragin_lab.trace.trace import Draft, Prompt, Step, Trace
 from dragin_lab.views import theme
 from dragin_lab.views.facts import chosen_line, num, plural
-from dragin_lab.views.rows import check_trace, find_text, unit_of
+from dragin_lab.views.rows import check_trace, find_step, find_text, unit_of
 
 if TYPE_CHECKING:
     from dragin_lab.engines.load import LanguageModel
@@ -44,31 +45,25 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
     the text. ``step`` counts from 1; default the first that retrieved. Raises ``SettingError`` for
     a step that is not there.
     """
-    retrieved = next((one for one in check_trace(trace).steps if one.query is not None), None)
-    if retrieved is None:
+    retrieved = [one for one in check_trace(trace).steps if one.query is not None]
+    if not retrieved:
         return theme.message(
             trace.question.text, "This episode retrieved nothing, so there is no query."
         )
-    own = (
-        retrieved
-        if step is None
-        else trace.steps[position("step", step, len(trace.steps), "the trace")]
-    )
-    query = own.query
-    title = f"Step {own.index + 1} asks: {query.text if query is not None else 'nothing'}"
-    if query is None or not len(query.words):
-        reason = (
-            f"Query formulator {trace.method.get('what', '?')!r} does not weigh words by attention."
-        )
-        return theme.message(
-            title, reason if query is not None else f"Step {own.index + 1} retrieved nothing."
-        )
-    words = query.words[-CANDIDATES:]
-    candidates = {"part": find_parts(trace, own), "weight": query.weights, "chosen": query.chosen}
-    rows = pd.DataFrame(candidates).tail(CANDIDATES).reset_index(drop=True)
-    known = zip(words, rows["part"], rows["weight"], strict=True)
+    asking = retrieved[0] if step is None else find_step(trace, step)
+    query, name = asking.query, f"Step {asking.index + 1}"
+    if query is None:
+        return theme.message(f"{name} asks: nothing", f"{name} retrieved nothing.")
+    title = f"{name} asks: {query.text}"
+    if not query.words:
+        formulator = f"Query formulator {trace.method.get('what', '?')!r}"
+        return theme.message(title, f"{formulator} does not weigh words by attention.")
+    words = map(printable, query.words)
+    candidates = {"word": [*words], "weight": query.weights, "chosen": query.chosen}
+    rows = pd.DataFrame(candidates).assign(part=find_parts(trace, asking))
+    rows = rows.tail(CANDIDATES).reset_index(drop=True)
     rows["about"] = [
-        f"{theme.label(word)} · {part} · {num(weight)}" for word, part, weight in known
+        f"{theme.label(row.word)} · {row.part} · {num(row.weight)}" for row in rows.itertuples()
     ]
     figure = theme.Figure()
     for part, chosen in product(PARTS, (True, False)):
@@ -87,53 +82,57 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
             customdata=inside["about"],
         )
     draw_edges(rows["part"].tolist(), figure.add_vline, theme.GRID)
-    left = len(query.words) - len(words)
+    left = len(query.words) - len(rows)
     about = chosen_line(query) + (f"; {plural(left, 'earlier word')} left out" if left else "")
-    ticks = [theme.clip_label(word, 20) for word in words]
-    figure.update_xaxes(
-        tickvals=rows.index, ticktext=ticks, tickangle=-60, showgrid=False, title=about
-    )
-    hit = (
-        "the hit" if unit_of(trace) == "word" else f"the words that stand for the {unit_of(trace)}"
-    )
+    ticks = {"tickvals": rows.index, "tickangle": -60}
+    ticks["ticktext"] = [theme.clip_label(word, 20) for word in rows["word"]]
+    figure.update_xaxes(showgrid=False, title=about, **ticks)
+    unit = unit_of(trace)
+    hit = "the hit" if unit == "word" else f"the words that stand for the {unit}"
     figure.update_yaxes(title_text=f"attention from {hit}")
     return theme.finish(figure, title, 400, barmode="overlay", legend=ABOVE)
 
 
 def draw_edges(parts: Sequence[str], draw: Callable[..., Any], colour: str) -> None:
-    for at, (one, other) in enumerate(pairwise(parts), 1):
-        if one != other:
-            draw(at - 0.5, line_color=colour, line_width=1)
+    for place, (part, following) in enumerate(pairwise(parts), 1):
+        if part != following:
+            draw(place - 0.5, line_color=colour, line_width=1)
 
 
 def find_parts(trace: Trace, step: Step) -> list[str]:
     """The part of the text that each candidate of a query stands in; candidates are in text
     order, hits are none.
     """
-    before, draft, decision = (
-        trace.steps[step.index - 1].answer if step.index else "",
-        "",
-        step.decision,
-    )
-    if step.draft is not None and decision is not None:
-        end = len(step.draft.text) if decision.cut is None else decision.cut
-        # the released code also reads the rest of the sentence
+    query, draft = step.query, ""
+    assert query is not None
+    if step.draft is not None:
+        draft = step.draft.text[: step.kept_end("draft") or 0]
         if trace.method.get("variant") == "reference":
-            end = max(end, sentence_end(step, decision.sentence, end) or len(step.draft.text))
-        draft = step.draft.text[:end]
-    texts = zip(PARTS, (trace.question.text, before, draft), strict=True)
-    words = [(part, word) for part, text in texts for word in WORD.findall(text)]
-    parts: list[str] = []
-    place = 0
-    for candidate in step.query.words if step.query is not None else ():
-        match = next((i for i in range(place, len(words)) if words[i][1] == candidate), None)
-        place = place if match is None else match + 1
-        parts.append(words[match][0] if match is not None else parts[-1] if parts else "question")
-    return parts
+            # the released code also reads the rest of the sentence
+            draft = f"{draft} {cut_off(step)}"
+    before = trace.steps[step.index - 1].answer if step.index else ""
+    words, parts = list[str](), list[str]()
+    for part, text in zip(PARTS, (trace.question.text, before, draft), strict=True):
+        inside = WORD.findall(text)
+        words += inside
+        parts += [part] * len(inside)
+    place, part = 0, "question"
+    of_candidates = []
+    for candidate in query.words:
+        if candidate in words[place:]:
+            place = words.index(candidate, place) + 1
+            part = parts[place - 1]
+        of_candidates.append(part)
+    return of_candidates
 
 
 Part = tuple[str, Word]  # "question", "answer so far" or "draft", and a word of it
 MAX_WORDS = 80  # on an axis
+SCALE = [
+    [0, "rgba(0, 114, 178, 0)"],
+    [0.15, "rgba(0, 114, 178, .45)"],
+    [1, "rgba(0, 114, 178, 1)"],
+]
 NO_ATTENTION = (
     "This trace kept no attention. It is kept where a query is made from the draft's own rows, as\n"
     "dl.method('dragin') does; trace.attention(lm=lab.model) has a model read the text again."
@@ -179,22 +178,18 @@ def attention(
         )
     own, name, _ = find_text(trace, step)
     if lm is not None:
-        words = read_again(
-            trace.question.text, trace.text if step is None or own is None else own.answer, lm
-        )
+        answer = trace.text if step is None or own is None else own.answer
+        words = read_again(trace.question.text, answer, lm)
         name = "question and answer, read again by themselves"
     else:
-        kept = [one for one in trace.steps if step is None or one is own]
-        texts = [(one.draft, one.prompt) for one in kept] + [
-            (one.continuation, one.passages_prompt) for one in kept
-        ]
-        rows = next(
-            ((t, p) for t, p in texts if t is not None and p is not None and t.rows is not None),
-            None,
-        )
-        if rows is None:
+        steps = [one for one in trace.steps if step is None or one is own]
+        texts = [(one.draft, one.prompt) for one in steps]
+        texts += [(one.continuation, one.passages_prompt) for one in steps]
+        kept = (pair for pair in texts if pair[0] is not None and pair[0].rows is not None)
+        text, prompt = next(kept, (None, None))
+        if text is None or prompt is None:
             return theme.message(trace.question.text, NO_ATTENTION)
-        words = written_map(trace, *rows)
+        words = written_map(trace, text, prompt)
     if head is not None and not (isinstance(head, int) and head in words.heads):
         raise SettingError(
             f"head={shown(head)} was not captured; give one of {', '.join(map(str, words.heads))}"
@@ -274,57 +269,42 @@ def pay_attention(
 def draw_map(words: WordMap, title: str, head: int | None = None) -> go.Figure:
     """The map, with a menu of the heads where there are several."""
     rows, columns = words.rows[-MAX_WORDS:], words.columns[-MAX_WORDS:]
-    if (most := max(len(words.rows), len(words.columns))) > MAX_WORDS:
+    most = max(len(words.rows), len(words.columns))
+    if most > MAX_WORDS:
         title = f"The last {MAX_WORDS} of {most} words · {title}"
     kept = words.paid[:, -MAX_WORDS:, -MAX_WORDS:]
     maps = {f"mean of {plural(len(words.heads), 'head')}": kept.mean(axis=0)}  # (r, c) each
     maps |= {f"head {number}": paid for number, paid in zip(words.heads, kept, strict=True)}
     chosen = 0 if head is None else 1 + words.heads.index(head)
-    hover_texts = [
-        [f"{theme.label(r.text)} → {theme.label(c.text)} ({part})" for part, c in columns]
-        for _, r in rows
-    ]
     name, paid = list(maps.items())[chosen]
+    looked_at = [(theme.label(word.text), part) for part, word in columns]
+    hover = []
+    for _, word in rows:
+        looks = theme.label(word.text)
+        hover.append([f"{looks} → {text} ({part})" for text, part in looked_at])
     figure = theme.Figure().add_heatmap(
         z=paid,
         name=name,
-        customdata=hover_texts,
+        customdata=hover,
         coloraxis="coloraxis",
         hoverongaps=False,
         hovertemplate="%{customdata}: %{z:.3f}<extra></extra>",
     )
-    buttons = [
-        {
-            "label": name,
-            "method": "restyle",
-            "args": [{"z": [paid.round(3).tolist()], "name": [name]}],
-        }
-        for name, paid in maps.items()
-    ]
     draw_edges([part for part, _ in columns], figure.add_vline, theme.INK)
     draw_edges([part for part, _ in rows], figure.add_hline, theme.INK)
-    across, down = (
-        [theme.clip_label(word.text, 18) for _, word in axis] for axis in (columns, rows)
-    )
-    figure.update_xaxes(
-        tickvals=list(range(len(across))), ticktext=across, tickangle=-60, title="is looked at"
-    )
-    figure.update_yaxes(
-        tickvals=list(range(len(down))), ticktext=down, autorange="reversed", title="looks"
-    )
-    place = {"x": 1, "y": 1.02, "xanchor": "right", "yanchor": "bottom"}
-    menu = {
-        "buttons": buttons,
-        "active": chosen,
-        "bgcolor": "#ffffff",
-        "font": {"color": "#24211d"},
-    } | place
-    scale = [
-        [0, "rgba(0, 114, 178, 0)"],
-        [0.15, "rgba(0, 114, 178, .45)"],
-        [1, "rgba(0, 114, 178, 1)"],
-    ]
-    look = {"colorscale": scale, "cmin": 0, "colorbar_title": "paid"}
+    figure.update_xaxes(title="is looked at", tickangle=-60, **list_ticks(columns))
+    figure.update_yaxes(title="looks", autorange="reversed", **list_ticks(rows))
+    menu: dict[str, Any] = {"x": 1, "y": 1.02, "xanchor": "right", "yanchor": "bottom"}
+    menu |= {"active": chosen, "bgcolor": "#ffffff", "font": {"color": "#24211d"}}
+    menu["buttons"] = buttons = []
+    for name, paid in maps.items():
+        exchanged = {"z": [paid.round(3).tolist()], "name": [name]}
+        buttons.append({"label": name, "method": "restyle", "args": [exchanged]})
+    look = {"colorscale": SCALE, "cmin": 0, "colorbar_title": "paid"}
     menus = [menu] if len(words.heads) > 1 else []
-    figure.update_xaxes(showgrid=False).update_yaxes(showgrid=False)
     return theme.finish(figure, title, 240 + 19 * len(rows), coloraxis=look, updatemenus=menus)
+
+
+def list_ticks(words: list[Part]) -> dict[str, Any]:
+    labels = [theme.clip_label(word.text, 18) for _, word in words]
+    return {"tickvals": [*range(len(words))], "ticktext": labels, "showgrid": False}

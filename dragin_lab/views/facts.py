@@ -116,25 +116,20 @@ def judge_answer(trace: Trace) -> tuple[str, str]:
 def header_facts(trace: Trace) -> list[tuple[str, str]]:
     """The lines of the header, without those that say nothing."""
     made = trace.provenance
-    named = [made.get("model"), made.get("retriever")]
-    named = [
-        {k: one[k] for k in _NAMING if one.get(k)} if isinstance(one, dict) else one
-        for one in named
-    ]
-    models = [
-        ", ".join(map(setting_text, one.values())) if isinstance(one, dict) else one
-        for one in named
-        if one
-    ]
+    models = []
+    for part in (made.get("model"), made.get("retriever")):
+        known = part
+        if isinstance(part, dict):
+            known = ", ".join(setting_text(part[name]) for name in _NAMING if part.get(name))
+        models.append(str(known or ""))
     # whose they are, where nobody gave any
     template, chosen = made.get("template"), made.get("exemplars")
     number = template.get("exemplars") if isinstance(template, dict) else None
+    exemplars = [setting_text(one) for one in (number, chosen) if one is not None]
     lines = {
         "method": method_line(trace.method),
-        "model": " · ".join(map(str, models)),
-        "exemplars": ": ".join(setting_text(one) for one in (number, chosen) if one is not None)
-        if chosen
-        else "",
+        "model": " · ".join(filter(None, models)),
+        "exemplars": ": ".join(exemplars) if chosen else "",
         "branch": "" if trace.parting is None else f"parts at {trace.parting}",
         "ended": ended_line(trace),
     }
@@ -145,22 +140,22 @@ def method_line(method: Mapping[str, Any]) -> str:
     """``dragin, reference variant · trigger rind × query formulator qfs · θ 1.2 · top n 25 ·
     …``.
     """
-    variant = f", {method['variant']} variant" if method.get("variant") else ""
+    name = method.get("name", "unnamed method")
+    if method.get("variant"):
+        name = f"{name}, {method['variant']} variant"
     halves = {"trigger": method.get("when"), "query formulator": method.get("what")}
-    settings = [
-        f"{title_setting(name)} {setting_text(value)}"
-        for name, value in method.items()
-        if name not in _APART
-        and isinstance(value, str | int | float)
-        and not isinstance(value, bool)
-    ]
+    both = [f"{role} {setting_text(half)}" for role, half in halves.items() if half]
+    parts = [name, " × ".join(both)]
+    for setting, value in method.items():
+        plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+        if plain and setting not in _APART:
+            parts.append(f"{title_setting(setting)} {setting_text(value)}")
     top_k, length = method.get("top_k"), method.get("max_new_tokens")
-    limits = [f"{plural(top_k, 'passage')} per retrieval"] if top_k is not None else []
-    limits += [f"at most {plural(length, 'token')}"] if length is not None else []
-    both = " × ".join(f"{role} {setting_text(own)}" for role, own in halves.items() if own)
-    return " · ".join(
-        filter(None, [f"{method.get('name', 'unnamed method')}{variant}", both, *settings, *limits])
-    )
+    if top_k is not None:
+        parts.append(f"{plural(top_k, 'passage')} per retrieval")
+    if length is not None:
+        parts.append(f"at most {plural(length, 'token')}")
+    return " · ".join(filter(None, parts))
 
 
 def ended_line(trace: Trace) -> str:
@@ -179,10 +174,13 @@ def ended_line(trace: Trace) -> str:
         plural(c["drafts"], "generation"),
         plural(c["generated"], "token"),
     ]
-    parts += [f"{c['discarded']:,} thrown away"] if c["discarded"] else []
-    parts += [f"{plural(c['reused'], 'prompt token')} from cache"] if c["reused"] else []
-    parts += [f"{trace.seconds:.2f} s" if trace.seconds else ""]
-    return " · ".join(filter(None, parts))
+    if c["discarded"]:
+        parts.append(f"{c['discarded']:,} thrown away")
+    if c["reused"]:
+        parts.append(f"{plural(c['reused'], 'prompt token')} from cache")
+    if trace.seconds:
+        parts.append(f"{trace.seconds:.2f} s")
+    return " · ".join(parts)
 
 
 def no_answer(trace: Trace) -> str:
@@ -217,12 +215,10 @@ def query_pool(query: Query) -> list[tuple[str, float, bool, float]]:
     """The candidates of a query: word, weight, whether it was chosen, and its share of the
     largest weight.
     """
-    shares = np.nan_to_num(query.weights / max(float(query.weights.max(initial=0.0)), 1e-9))
-    return list(
-        zip(
-            query.words, query.weights.tolist(), query.chosen.tolist(), shares.tolist(), strict=True
-        )
-    )
+    most = max(float(query.weights.max(initial=0.0)), 1e-9)
+    shares = np.nan_to_num(query.weights / most)
+    columns = [array.tolist() for array in (query.weights, query.chosen, shares)]
+    return list(zip(query.words, *columns, strict=True))
 
 
 def chosen_line(query: Query) -> str:
@@ -252,10 +248,9 @@ def num(value: float, digits: int = 3) -> str:
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    size = abs(value)
-    return f"{value:.{digits if size < 10 else max(digits - 2, 1) if size < 1000 else 0}f}".replace(
-        "-", "−"
-    )
+    if abs(value) >= 10:
+        digits = max(digits - 2, 1) if abs(value) < 1000 else 0
+    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def short(value: float) -> str:

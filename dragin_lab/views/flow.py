@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from itertools import cycle
 
+import numpy as np
 import plotly.graph_objects as go
 
-from dragin_lab.checks import position
 from dragin_lab.drawn import draws
 from dragin_lab.study.attribution import Attribution
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import theme
 from dragin_lab.views.episodes import PARTS, find_parts
 from dragin_lab.views.facts import num, shorten
+from dragin_lab.views.rows import find_step
 
 UNUSED = 0.03  # the width of a passage that gave no word, as a share of all
 LINE, HEAD = 26, 190  # pixels
@@ -33,7 +34,7 @@ def draw_flow(source: Attribution, step: int | None = None) -> go.Figure:
     number = step
     if number is None:
         number = int(made["step"][made["used"].argmax()]) if len(made) else 1
-    own = trace.steps[position("step", number, len(trace.steps), "the trace")]
+    own = find_step(trace, number)
     if own.query is None:
         return theme.message(trace.question.text, f"Step {number} retrieved nothing.")
     bands = theme.Bands()
@@ -63,13 +64,14 @@ def add_asked(bands: theme.Bands, trace: Trace, step: Step) -> int:
         whole = bands.add(text, theme.GREY)
         bands.join(whole, QUERY, 1.0, theme.GREY, "nothing was weighed")
         return 1
-    candidates = zip(query.words, find_parts(trace, step), query.weights, strict=True)
-    for chosen, (word, part, weight) in zip(query.chosen, candidates, strict=True):
-        if chosen:
-            about = f"{theme.label(word)}, {part}: attention {num(weight)}"
-            node = bands.add(word, PARTS[part])
-            bands.join(node, QUERY, weight / total, PARTS[part], about)
-    return int(query.chosen.sum())
+    parts = find_parts(trace, step)
+    chosen = np.flatnonzero(query.chosen)
+    for place in chosen:
+        word, part, weight = query.words[place], parts[place], query.weights[place]
+        about = f"{theme.label(word)}, {part}: attention {num(weight)}"
+        node = bands.add(word, PARTS[part])
+        bands.join(node, QUERY, weight / total, PARTS[part], about)
+    return len(chosen)
 
 
 def add_given(bands: theme.Bands, source: Attribution, step: int) -> int:
@@ -77,20 +79,17 @@ def add_given(bands: theme.Bands, source: Attribution, step: int) -> int:
     passages = source.passages[source.passages["retrieval"] == step]
     words = source.words[source.words["mark"] == "passage"]
     words = words[words["retrieval"] == step]
-    total = float(words["nats"].sum()) or 1.0
-    colours = cycle(theme.COLOURS)
-    for row in passages.itertuples():
-        own = words[words["passage"] == row.number]
-        colour = next(colours)
-        if not len(own):
-            colour = theme.GREY
-        passage = bands.add(f"{row.number} {row.title}", colour)
-        share = max(own["nats"].sum() / total, UNUSED)
-        bands.join(QUERY, passage, share, colour, say_nats(row.title, row.nats))
-        for word in own.itertuples():
-            given = bands.add(word.word, colour)
+    total = words["nats"].sum() or 1.0
+    for row, colour in zip(passages.itertuples(), cycle(theme.COLOURS), strict=False):
+        given = words[words["passage"] == row.number]
+        shade = colour if len(given) else theme.GREY
+        passage = bands.add(f"{row.number} {row.title}", shade)
+        share = max(given["nats"].sum() / total, UNUSED)
+        bands.join(QUERY, passage, share, shade, say_nats(row.title, row.nats))
+        for word in given.itertuples():
+            node = bands.add(word.word, shade)
             about = say_nats(word.word, word.nats)
-            bands.join(passage, given, word.nats / total, colour, about)
+            bands.join(passage, node, word.nats / total, shade, about)
     return len(passages) + len(words)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +31,19 @@ NAMES = {
 }
 
 
+def title_measure(name: str) -> str:
+    """What a measure is called; another column by its own name."""
+    return NAMES.get(name, name)
+
+
+def say_measure(row: dict[str, Any], name: str) -> str:
+    """A measure with its interval, where it has one."""
+    said = f"{theme.label(title_measure(name))} {num(row[name])}"
+    if f"{name}_low" not in row:
+        return said
+    return f"{said} ({num(row[f'{name}_low'])} to {num(row[f'{name}_high'])})"
+
+
 def sweep(
     table: pd.DataFrame, paper: bool = False, measures: Sequence[str] = ("em", "f1", "retrievals")
 ) -> go.Figure:
@@ -44,16 +56,16 @@ def sweep(
     scale. Raises ``SettingError`` for missing columns, and for ``paper`` beside another setting
     than θ.
     """
-    if not (
-        measures := several(
-            "measures", measures, str, "give names of columns, such as ('em', 'f1')"
-        )
-    ):
-        raise SettingError("measures is empty; give names of columns, such as ('em', 'f1')")
+    remedy = "give names of columns, such as ('em', 'f1')"
+    measures = several("measures", measures, str, remedy)
+    if not measures:
+        raise SettingError(f"measures is empty; {remedy}")
     ours = check_table(table, ("value", *measures))
-    setting = (
-        title_setting(str(ours["setting"].iloc[0])) if "setting" in ours and len(ours) else "θ"
-    )
+    setting, title = "θ", "Nothing was run"
+    if len(ours):
+        setting = title_setting(str(ours["setting"].iloc[0])) if "setting" in ours else "θ"
+        n = f" ({plural(int(ours['n'].max()), 'question')})" if "n" in ours else ""
+        title = f"Quality and retrievals against {setting}{n}; bands are 95 % intervals"
     sources = {"ours": ours}
     if flag("paper", paper):
         if setting != "θ":
@@ -62,28 +74,22 @@ def sweep(
                 " paper out"
             )
         sources["the paper's"] = _read_thresholds()
-    titles = [
-        NAMES.get(name, name) if whose == "ours" else whose
-        for name in measures
-        for whose in sources
-    ]
+    titles = []
+    for name in measures:
+        titles += [title_measure(name), *list(sources)[1:]]
     spacing = {"vertical_spacing": 0.3 / len(measures), "horizontal_spacing": 0.07}
     figure = theme.panels(titles, len(measures), len(sources), shared_yaxes="rows", **spacing)
     for col, (whose, rows) in enumerate(sources.items(), 1):
-        if scaled := on_a_scale(rows["value"]):
+        scaled = on_a_scale(rows["value"])
+        if scaled:
             rows = rows.sort_values("value")
         for row, name in enumerate(measures, 1):
-            curves = _draw_measure(rows, name, setting, whose, scaled) if name in rows else []
-            figure.add_traces(curves, rows=row, cols=col)
+            if name in rows:
+                curves = _draw_measure(rows, name, setting, whose, scaled)
+                figure.add_traces(curves, rows=row, cols=col)
             figure.update_xaxes(**place_ticks(rows["value"].tolist(), scaled), row=row, col=col)
         figure.update_xaxes(title_text=setting, row=len(measures), col=col)
     figure.update_yaxes(rangemode="tozero")
-    n = f" ({plural(int(ours['n'].max()), 'question')})" if "n" in ours and len(ours) else ""
-    title = (
-        f"Quality and retrievals against {setting}{n}; bands are 95 % intervals"
-        if len(ours)
-        else "Nothing was run"
-    )
     return theme.finish(figure, title, 100 + 210 * len(measures), showlegend=False)
 
 
@@ -101,28 +107,33 @@ def _draw_measure(
     scale.
     """
     look, y = theme.style(0 if whose == "ours" else 1), rows[name].to_numpy(float)
-    x = rows["value"].tolist() if scaled else [theme.label(value) for value in rows["value"]]
+    values = rows["value"].tolist()
+    x = values if scaled else [theme.label(value) for value in values]
     low, high = (
         rows.get(f"{name}{end}", rows[name]).fillna(rows[name]).to_numpy(float)
         for end in ("_low", "_high")
     )
     order = [int(np.argmax(np.nan_to_num(y))), len(y) - 1, 0] if len(y) else []
-    labelled = choose_apart(rows["value"].tolist() if scaled else range(len(y)), order, 0.2)
+    labelled = choose_apart(values if scaled else range(len(y)), order, 0.2)
+    hover = []
+    for value, mean, a, b in zip(values, y, low, high, strict=True):
+        interval = f" ({num(a)} to {num(b)})" if a < b else ""
+        about = f"{setting} {theme.label(value)} · {whose}<br>{title_measure(name)}"
+        hover.append(f"{about} {num(mean)}{interval}")
+    bars = {"array": high - y, "arrayminus": y - low, "thickness": 1.2}
     points = go.Scatter(
         x=x,
         y=y,
-        mode=("lines+" if scaled else "") + "markers+text",
+        mode="lines+markers+text" if scaled else "markers+text",
         **look,
         text=[f"{value:.2f}" if place in labelled else "" for place, value in enumerate(y)],
         textposition="top center",
         cliponaxis=False,
-        error_y=None if scaled else {"array": high - y, "arrayminus": y - low, "thickness": 1.2},
-        customdata=[
-            f"{setting} {theme.label(value)} · {whose}<br>{NAMES.get(name, name)} {num(one)}"
-            + (f" ({num(a)} to {num(b)})" if a < b else "")
-            for value, one, a, b in zip(rows["value"], y, low, high, strict=True)
-        ],
+        error_y=None if scaled else bars,
+        customdata=hover,
     )
+    if not scaled or f"{name}_low" not in rows:
+        return [points]
     band = go.Scatter(
         x=[*x, *x[::-1]],
         y=[*high, *low[::-1]],
@@ -133,7 +144,7 @@ def _draw_measure(
         mode="lines",
         hoverinfo="skip",
     )
-    return [band, points] if scaled and f"{name}_low" in rows else [points]
+    return [band, points]
 
 
 def place_ticks(values: list[Any], scaled: bool) -> dict[str, Any]:
@@ -146,10 +157,9 @@ def place_ticks(values: list[Any], scaled: bool) -> dict[str, Any]:
         ticks = {"tickvals": [*map(theme.label, values)], "ticktext": names}
         return {"type": "category", "tickangle": angle} | ticks
     places = range(len(values))
-    labelled = choose_apart(values, [0, len(values) - 1, *places], 0.09)
-    names = []
-    for place, value in enumerate(values):
-        names.append(f"{value:g}" if place in labelled else "")
+    names = [""] * len(values)
+    for place in choose_apart(values, [*places[:1], *places[-1:], *places], 0.09):
+        names[place] = f"{values[place]:g}"
     flat = len(choose_apart(values, places, 0.18)) == len(values)
     return {"tickvals": values, "ticktext": names, "tickangle": None if flat else -60}
 
@@ -159,11 +169,10 @@ def choose_apart(values: Sequence[float], order: Sequence[int], least: float) ->
     those chosen before.
     """
     chosen: list[int] = []
-    for place in order if len(values) else []:
-        if all(
-            abs(values[place] - values[other]) >= least * (max(values) - min(values)) > 0
-            for other in chosen
-        ):
+    gap = least * (max(values, default=0) - min(values, default=0))
+    for place in order:
+        apart = [abs(values[place] - values[other]) for other in chosen]
+        if not chosen or min(apart) >= gap > 0:
             chosen.append(place)
     return chosen
 
@@ -192,13 +201,13 @@ def frontier(
     line = {"dash": "dot", "shape": "hv", "color": theme.INK}
     shared = {"mode": "lines", "name": "best at its cost", "hoverinfo": "skip"}
     figure.add_scatter(x=best[cost], y=best[quality], line=line, **shared)
-    costs, good = NAMES.get(cost, cost), NAMES.get(quality, quality)
+    costs, good = title_measure(cost), title_measure(quality)
     figure.update_xaxes(title_text=costs, range=[-0.06 * most, 1.1 * most])
     figure.update_yaxes(title_text=good)
-    title = f"{good} against {costs}; bars are 95 % intervals"
+    title = f"{good[0].upper()}{good[1:]} against {costs}; bars are 95 % intervals"
     if not len(rows):
         title = "Nothing was run"
-    return theme.finish(figure, title[0].upper() + title[1:], 480, legend=theme.BELOW)
+    return theme.finish(figure, title, 480, legend=theme.BELOW)
 
 
 def _draw_points(
@@ -247,22 +256,17 @@ def runs_plot(
         for name, lines in compared.pooled.items()
     ]
     figure = frontier(pd.DataFrame(rows), cost, quality)
-    lines = textwrap.wrap("; ".join(compared.about_pooled), 90, max_lines=3, placeholder=" …")
-    return theme.add_lines(figure, lines)
+    return theme.add_lines(figure, "; ".join(compared.about_pooled))
 
 
 def _describe_point(row: dict[str, Any]) -> str:
     """Everything that is known of a point; an interval beside its mean."""
     lines = []
     for name, value in row.items():
-        if not str(name).endswith(("_low", "_high")):
-            mean = num(value) if isinstance(value, float) else theme.clip_label(value, 80)
-            interval = (
-                f" ({num(row[f'{name}_low'])} to {num(row[f'{name}_high'])})"
-                if f"{name}_low" in row
-                else ""
-            )
-            lines.append(f"{NAMES.get(str(name), theme.label(name))} {mean}{interval}")
+        if str(name).endswith(("_low", "_high")):
+            continue
+        about = f"{theme.label(title_measure(str(name)))} {theme.clip_label(value, 80)}"
+        lines.append(say_measure(row, name) if isinstance(value, float) else about)
     return "<br>".join(lines)
 
 
@@ -282,9 +286,7 @@ def check_table(table: Any, needed: Sequence[str]) -> pd.DataFrame:
             f"the table goes over {' and '.join(rows['setting'].unique())}; draw one setting at a"
             " time"
         )
-    return (
-        rows if len(rows) else pd.DataFrame(columns=list(dict.fromkeys([*rows.columns, *needed])))
-    )
+    return rows if len(rows) else rows.reindex(columns=[*rows.columns, *missing])
 
 
 def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -> go.Figure:
@@ -295,15 +297,14 @@ def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -
     ``measured`` is a sweep's table, whose values stand as points. Raises ``SettingError`` for a
     sweep over another setting.
     """
-    thetas, outcomes = [*known], [*known.values()]
-    scored = all("em" in one.trace.scores for one in outcomes[0])
-    names = ["em"] * scored + ["retrievals"]
+    outcomes = next(iter(known.values()))
+    scored = all("em" in outcome.trace.scores for outcome in outcomes)
+    names = ["em", "retrievals"] if scored else ["retrievals"]
     titles = [NAMES[name] for name in names]
     rows = check_table(pd.DataFrame() if measured is None else measured, ("value", *names))
-    if "setting" in rows and len(rows) and rows["setting"].iloc[0] != "threshold":
-        raise SettingError(
-            f"the sweep goes over {rows['setting'].iloc[0]}; give one over the threshold"
-        )
+    for setting in rows.get("setting", ())[:1]:
+        if setting != "threshold":
+            raise SettingError(f"the sweep goes over {setting}; give one over the threshold")
     figure = theme.panels(titles, len(names), shared_xaxes=True, vertical_spacing=0.16)
     lines = {"mode": "lines+markers", "line": {"color": theme.BLUE, "shape": "hv"}}
     lines |= {"marker": {"size": 4}, "name": "known"}
@@ -311,61 +312,52 @@ def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -
     points = {"mode": "markers", "marker": squares, "name": "measured by a sweep"}
     for place, name in enumerate(names, 1):
         shared = {"row": place, "col": 1, "showlegend": place == 1}
-        least, most = bound_measure(outcomes, name)
-        _add_possible(figure, thetas, least, most, **shared)
-        certain = np.where(least == most, least, np.nan).tolist()  # (t,)
-        _add_values(figure, thetas, certain, NAMES[name], **lines, **shared)
+        least, most = bound_measure(known, name)
+        _add_possible(figure, least, most, **shared)
+        _add_values(figure, least.where(least == most), NAMES[name], **lines, **shared)
         if len(rows):
-            measure = f"{NAMES[name]}, measured"
-            _add_values(figure, rows["value"], rows[name], measure, **points, **shared)
+            values = rows.set_index("value")[name]
+            _add_values(figure, values, f"{NAMES[name]}, measured", **points, **shared)
     figure.update_xaxes(title_text="θ", row=len(names), col=1)
     figure.update_yaxes(rangemode="tozero")
     if scored:
         figure.update_yaxes(range=[0, 1.05], row=1, col=1)
-    title = f"{plural(len(outcomes[0]), 'trace')} at every θ, as far as the stored texts tell"
+    title = f"{plural(len(outcomes), 'trace')} at every θ, as far as the stored texts tell"
     return theme.finish(figure, title, 100 + 150 * len(names), legend=theme.BELOW)
 
 
 def bound_measure(
-    outcomes: Sequence[Sequence[Outcome]], name: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """(t,) the least and the most that a measure can be at each θ; the same where all texts are
-    followed to their end.
+    known: Mapping[float, Sequence[Outcome]], name: str
+) -> tuple[pd.Series, pd.Series]:
+    """The least and the most that a measure can be at each θ; the same where all texts are followed
+    to their end.
     """
-    n = len(outcomes[0])
+    n = len(next(iter(known.values())))
     least, open_ends = [], []
-    for own in outcomes:
-        whole = [one for one in own if one.whole]
+    for outcomes in known.values():
+        whole = [outcome for outcome in outcomes if outcome.whole]
         open_ends.append(n - len(whole))
         if name == "em":
-            least.append(sum(one.trace.scores["em"] for one in whole) / n)
+            least.append(sum(outcome.trace.scores["em"] for outcome in whole) / n)
         else:
-            least.append(sum(one.retrievals for one in own) / n)
-    low, left = np.array(least), np.array(open_ends)
+            least.append(sum(outcome.retrievals for outcome in outcomes) / n)
+    low, left = pd.Series(least, [*known]), pd.Series(open_ends, [*known])
     if name == "em":
         return low, low + left / n
-    return low, np.where(left, 1.3 * max(*least, 1.0), low)
+    return low, low.mask(left > 0, 1.3 * max(*least, 1.0))
 
 
-def _add_values(
-    figure: go.Figure, thetas: Sequence[float], values: Any, measure: str, **look: Any
-) -> None:
-    """A measure's values, which are said on hover."""
-    known = zip(thetas, values, strict=True)
-    hover = [f"θ {theta:g}: {value:.2f} {measure}" for theta, value in known]
-    figure.add_scatter(x=thetas, y=values, customdata=hover, **look)
+def _add_values(figure: go.Figure, values: pd.Series, measure: str, **look: Any) -> None:
+    """A measure's values by θ, which are said on hover."""
+    hover = [f"θ {theta:g}: {value:.2f} {measure}" for theta, value in values.items()]
+    figure.add_scatter(x=[*values.index], y=[*values], customdata=hover, **look)
 
 
-def _add_possible(
-    figure: go.Figure, thetas: Sequence[float], low: np.ndarray, high: np.ndarray, **shared: Any
-) -> None:
-    """The band between two rows of values (t,); between two θ as wide as at either of them."""
-    look = {"x": thetas, "mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip"}
-    next_low = np.append(low[1:], low[-1])  # (t,)
-    below = np.minimum(low, next_low)
-    figure.add_scatter(y=below, **look, **shared | {"showlegend": False})
-    next_high = np.append(high[1:], high[-1])  # (t,)
-    above = np.maximum(high, next_high)
-    fill = {"fill": "tonexty", "fillcolor": theme.tint(theme.BLUE)}
-    fill["name"] = "possible where stored texts end"
-    figure.add_scatter(y=above, **fill, **look, **shared)
+def _add_possible(figure: go.Figure, low: pd.Series, high: pd.Series, **shared: Any) -> None:
+    """The band between two values by θ; between two θ as wide as at either of them."""
+    look = {"x": [*low.index], "mode": "lines", "line": {"width": 0, "shape": "hv"}}
+    look |= {"hoverinfo": "skip"} | shared
+    below, above = np.fmin(low, low.shift(-1)), np.fmax(high, high.shift(-1))
+    figure.add_scatter(y=below, **look | {"showlegend": False})
+    look |= {"fill": "tonexty", "fillcolor": theme.tint(theme.BLUE)}
+    figure.add_scatter(y=above, name="possible where stored texts end", **look)

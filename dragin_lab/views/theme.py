@@ -141,12 +141,18 @@ def write(figure: go.Figure, text: str, x: float, y: float, **look: Any) -> None
     figure.add_annotation(text=text, x=x, y=y, showarrow=False, **look)
 
 
-def add_lines(figure: go.Figure, lines: Sequence[str]) -> go.Figure:
-    """Lines of small print between title and panels."""
+def break_lines(text: object, width: int) -> list[str]:
+    """A text in at most three lines of so many characters, "…" where there are more."""
+    return textwrap.wrap(" ".join(printable(text).split()), width, max_lines=3, placeholder=" …")
+
+
+def add_lines(figure: go.Figure, text: str) -> go.Figure:
+    """Small print between title and panels."""
     at = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+    lines = break_lines(text, 90)
     if lines:
-        text = "<br>".join(map(label, lines))
-        write(figure, text, 0, 1, font_size=12, align="left", yshift=26, **at)
+        small = "<br>".join(map(label, lines))
+        write(figure, small, 0, 1, font_size=12, align="left", yshift=26, **at)
     return figure.update_layout(margin_t=figure.layout.margin.t + 16 * len(lines))
 
 
@@ -197,14 +203,11 @@ def finish(figure: go.Figure, title: str, height: int, **layout: Any) -> go.Figu
     """The figure with its title, of at most three lines; ``customdata`` is what its traces say
     on hover.
     """
-    figure.for_each_trace(
-        lambda data: data.update(
-            hovertemplate=data.hovertemplate or "%{customdata}<extra></extra>"
-        ),
-        selector=lambda data: data.customdata is not None,
-    )
+    for data in figure.data:
+        if data.customdata is not None and data.hovertemplate is None:
+            data.hovertemplate = "%{customdata}<extra></extra>"
     figure.update_traces(width=BAR, selector={"type": "bar"})
-    lines = textwrap.wrap(" ".join(printable(title).split()), WIDTH, max_lines=3, placeholder=" …")
+    lines = break_lines(title, WIDTH)
     return figure.update_layout(
         title={"text": "<br>".join(map(label, lines)), "pad_t": 10 * len(lines)},
         margin_t=64 + 18 * len(lines),

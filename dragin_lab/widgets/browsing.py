@@ -67,23 +67,24 @@ class Browser(Control):
         ]
         # a plain table
         super().__init__(controls, [self.page, self.explored], lambda: self.rows[[*WIDTHS]])
-        for one in (self.search, self.order):
-            self.on_value(one, self.list_rows)
-        for one in (self.table, self.beside):
-            self.on_value(one, self.show_answers)
-        if isinstance(runs, Runs) or not follow:
+        for control in (self.search, self.order):
+            self.on_value(control, self.list_rows)
+        for control in (self.table, self.beside):
+            self.on_value(control, self.show_answers)
+        if not follow:
             self.stop_button.layout.display = "none"  # no model runs here
             self.fill(runs if isinstance(runs, Runs) else Runs.load(runs))
-        else:
-            self.stop_button.disabled = False
-            self._worker = threading.Thread(target=self.follow, args=[runs], daemon=True)
-            self._worker.start()
+            return
+        self.stop_button.disabled = False
+        self._worker = threading.Thread(target=self.follow, args=[runs], daemon=True)
+        self._worker.start()
 
     def follow(self, folders: Folders) -> None:
         """Read the folders again whenever a line has come, until it is stopped."""
         seen: object = None
         while not self._stop.is_set():
-            if (now := stamp_runs(folders)) != seen:
+            now = stamp_runs(folders)
+            if now != seen:
                 seen = now
                 try:
                     self.fill(Runs.load(folders))
@@ -94,29 +95,22 @@ class Browser(Control):
 
     def fill(self, runs: Runs) -> None:
         """List what the runs hold; what was searched for and chosen stays."""
-        rows, means, beside = question_table(runs), show_part(runs.table()), self.beside.value
+        rows, means = question_table(runs), show_part(runs.table())
         self.runs, self.rows, self.means.value = runs, rows, means
-        names, self.listing = [NOTHING, *runs.names], True
-        self.beside.options = names
-        self.beside.value = beside if beside in runs.names else names[-1]
+        beside, names = self.beside.value, runs.names
+        self.listing = True
+        self.beside.options = [NOTHING, *names]
+        self.beside.value = beside if beside in names else names[-1]
         self.list_rows()
 
     def list_rows(self) -> None:
         """The rows that hold every word of the search, in the chosen order."""
-        rows = (
-            self.rows
-            if self.order.value not in self.rows
-            else self.rows.sort_values(self.order.value)
-        )
-        words = rows.astype(str).fillna("")
-        texts = pd.Series(
-            map(" ".join, words.to_numpy()), index=rows.index, dtype=str
-        ).str.casefold()
-        for word in self.search.value.casefold().split():
-            rows, texts = (
-                rows[texts.str.contains(word, regex=False)],
-                texts[texts.str.contains(word, regex=False)],
-            )
+        rows = self.rows
+        if self.order.value in rows:
+            rows = rows.sort_values(self.order.value)
+        sought = self.search.value.casefold().split()
+        texts = map(" ".join, rows.astype(str).fillna("").to_numpy())
+        rows = rows.loc[[all(word in text.casefold() for word in sought) for text in texts]]
         shown, chosen = rows[:ROWS].round(2), self.table.value
         lines = [
             "  ".join(str(row[name])[:width].ljust(width) for name, width in WIDTHS.items())
@@ -136,28 +130,34 @@ class Browser(Control):
         """
         if self.table.value is None or self.runs is None:
             return []
-        dataset, own, method = self.table.value
-        other = self.beside.value
-        there = None if other in (NOTHING, method) else self.runs.same(own, method, other, dataset)
-        return [(dataset, own, method)] + ([] if there is None else [(dataset, there, other)])
+        dataset, id, method = self.table.value
+        shown, other = [(dataset, id, method)], self.beside.value
+        if other not in (NOTHING, method):
+            same = self.runs.same(id, method, other, dataset)
+            if same is not None:
+                shown.append((dataset, same, other))
+        return shown
 
     def show_answers(self) -> None:
         """The answers to the chosen question, with cause and first difference."""
-        if self.runs is not None and not self.listing and (shown := self.list_shown()):
-            self.page.value = describe_answers(self.runs, shown)
-            if len(shown) < 2 and self.beside.value not in (NOTHING, shown[0][2]):
-                self.say(f"{self.beside.value} has not answered it")
+        shown = self.list_shown()
+        if self.runs is None or self.listing or not shown:
+            return
+        self.page.value = describe_answers(self.runs, shown)
+        if len(shown) < 2 and self.beside.value not in (NOTHING, shown[0][2]):
+            self.say(f"{self.beside.value} has not answered it")
 
     def explore(self, place: int) -> None:
         """Open one of the shown answers token by token (``dl.explore``)."""
-        if self.runs is None or len(shown := self.list_shown()) <= place:
-            raise SettingError(
-                "choose an answer above" if not self.table.value else "no answer is shown beside it"
-            )
-        dataset, own, method = shown[place]
-        opened = explore(self.runs.trace(own, method, dataset), self.lab)
-        for one in self.explored.children:
-            one.close()
+        shown = self.list_shown()
+        if self.runs is None or not shown:
+            raise SettingError("choose an answer above")
+        if len(shown) <= place:
+            raise SettingError("no answer is shown beside it")
+        dataset, id, method = shown[place]
+        opened = explore(self.runs.trace(id, method, dataset), self.lab)
+        for explorer in self.explored.children:
+            explorer.close()
         self.explored.children = (opened,)
 
 
@@ -180,9 +180,6 @@ def browse(
         raise SettingError(
             "these runs were read before, so nothing can come; give their folder with follow=True"
         )
-    given = (
-        runs
-        if isinstance(runs, Runs)
-        else several("runs", runs, str | Path, f"{GIVE}, or a list", alone=True)
-    )
-    return Browser(given, lab, follow)
+    if not isinstance(runs, Runs):
+        runs = several("runs", runs, str | Path, f"{GIVE}, or a list", alone=True)
+    return Browser(runs, lab, follow)

@@ -27,7 +27,7 @@ from dragin_lab.views.comparing import compare
 from dragin_lab.views.facts import ended_line, esc, percent, shorten
 from dragin_lab.views.pages import open_trace, styled
 from dragin_lab.views.rows import draw_tokens, find_text, heatmap, list_alternatives, token_rows
-from dragin_lab.widgets.control import Control, Drawing, button, figure_json, row
+from dragin_lab.widgets.control import Control, Drawing, figure_json, row
 
 EVERY = 0.1  # seconds between pictures while tokens come
 CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
@@ -55,27 +55,17 @@ class Explorer(Control):
         self.keep = ipw.SelectMultiple(description="passages", rows=4, layout={"width": "60%"})
 
         def offer(label: str, read: Callable[[], dict[str, Any]]) -> ipw.Button:
-            return button(
-                label, lambda: self.guard(lambda: self.change_step(**read())), disabled=lab is None
-            )
+            return self.offer(label, lambda: self.change_step(**read()), disabled=lab is None)
 
         self.search = offer("search for this", lambda: {"query": self.query.value})
         self.only = offer("keep only these", lambda: {"passages": list(self.keep.value)})
         self.without = offer("write on without", lambda: {"retrieve": False})
-        controls = [
-            row(self.which, self.texts),
-            self.drawing,
-            self.token,
-            self.about,
-            self.step_page,
-            row(self.instead, offer("write on with it", lambda: {"to": self.instead.value})),
-            row(self.query, self.search),
-            row(self.keep, self.only),
-            row(
-                offer("retrieve at this token", lambda: {"retrieve": True}),
-                self.without,
-            ),
-        ]
+        write = offer("write on with it", lambda: {"to": self.instead.value})
+        retrieve = offer("retrieve at this token", lambda: {"retrieve": True})
+        controls = [row(self.which, self.texts), self.drawing, self.token]
+        controls += [self.about, self.step_page, row(self.instead, write)]
+        controls += [row(self.query, self.search), row(self.keep, self.only)]
+        controls.append(row(retrieve, self.without))
         super().__init__(controls, [self.comparison], self.draw_still)
         self.opening = False  # while choices are exchanged, none of them is one that somebody made
         choices = (
@@ -116,11 +106,12 @@ class Explorer(Control):
         texts = [(step.index + 1, name) for step, name, _ in list_written(trace.steps)]
         self.opening = True
         self.texts.options = [(f"step {step}, {name}", (step, name)) for step, name in texts]
-        steps = {step.index + 1 for step in trace.steps if step.query is not None}
         if parent is not None and trace.parting and trace.parting.step is not None:
             steps = {trace.parting.step + 1}
-        first = [text for text in texts if text[0] in steps] or texts
-        self.texts.value = first[0] if first else None
+        else:
+            steps = {step.index + 1 for step in trace.steps if step.query is not None}
+        of_steps = [text for text in texts if text[0] in steps]
+        self.texts.value = next(iter(of_steps + texts), None)
         self.opening = False
         self.open_text()
         self.comparison.value = ""
@@ -136,29 +127,24 @@ class Explorer(Control):
             self.drawing.show(None)
             self.about.value = self.step_page.value = ""
             return
-        own, name, text = find_text(self.trace, *self.texts.value)
-        assert own is not None
-        self.rows = token_rows(self.trace, own, name, text)
+        step, name, text = find_text(self.trace, *self.texts.value)
+        assert step is not None
+        query, decision = step.query, step.decision
+        self.rows = token_rows(self.trace, step, name, text)
         title = f"{self.which.label} · step {self.texts.value[0]}, {name}"
         self.base = figure_json(draw_tokens(self.trace, self.rows, title))
-        self.query.value, self.query.disabled = (
-            "" if own.query is None else own.query.text,
-            own.query is None,
-        )
-        retrieved = own.decision is not None and own.decision.retrieve
+        self.query.value = "" if query is None else query.text
+        self.query.disabled = query is None
+        self.search.disabled = self.only.disabled = self.lab is None or query is None
+        retrieved = decision is not None and decision.retrieve
         self.without.disabled = self.lab is None or not retrieved
-        for one in (self.search, self.only):
-            one.disabled = self.lab is None or own.query is None
-        passages = [(shorten(f"{p.title}: {p.text}", 90), p) for p in own.passages]
-        self.keep.options, self.keep.value = passages, own.passages
-        reason = "" if own.decision is None else own.decision.reason
-        titles = "".join(f"<li>{esc(title)}</li>" for title, _ in passages)
-        search = (
-            f"<p>⌕ <b>{esc(own.query.text)}</b></p><ol>{titles}</ol>"
-            if own.query is not None
-            else ""
-        )
-        self.step_page.value = f'<div class="mathjax_ignore"><p>{esc(reason)}</p>{search}</div>'
+        passages = [(shorten(f"{p.title}: {p.text}", 90), p) for p in step.passages]
+        self.keep.options, self.keep.value = passages, step.passages
+        page = f"<p>{esc('' if decision is None else decision.reason)}</p>"
+        if query is not None:
+            titles = "".join(f"<li>{esc(title)}</li>" for title, _ in passages)
+            page += f"<p>⌕ <b>{esc(query.text)}</b></p><ol>{titles}</ol>"
+        self.step_page.value = f'<div class="mathjax_ignore">{page}</div>'
         fired = self.rows.index[self.rows["opens"]]
         self.opening = True
         self.token.max = max(len(self.rows), 1)
@@ -176,19 +162,12 @@ class Explorer(Control):
         self.about.value = (
             f'<div class="mathjax_ignore" role="status" style="font-family:monospace">{about}</div>'
         )
-        edge = {
-            "type": "rect",
-            "name": "chosen",
-            "xref": "x",
-            "x0": at + 0.5,
-            "x1": at + 1.5,
-            "yref": "paper",
-        }
-        edge |= {"y0": 0, "y1": 1, "line": {"color": "#d55e00", "width": 2}}
+        edge: dict[str, Any] = {"type": "rect", "name": "chosen", "xref": "x", "yref": "paper"}
+        edge |= {"x0": at + 0.5, "x1": at + 1.5, "y0": 0, "y1": 1}
+        edge["line"] = {"color": "#d55e00", "width": 2}
         layout = self.base["layout"]
-        self.drawing.show(
-            self.base | {"layout": layout | {"shapes": [*layout.get("shapes", []), edge]}}
-        )
+        shapes = [*layout.get("shapes", []), edge]
+        self.drawing.show(self.base | {"layout": layout | {"shapes": shapes}})
         alternatives = list_alternatives(text, at)
         self.instead.options = [
             (f"{name}  {percent(share)}", token) for name, share, token in alternatives
@@ -200,9 +179,11 @@ class Explorer(Control):
     def change_step(self, **change: Any) -> None:
         """What a button asks for, at the chosen text and token."""
         step, source = self.texts.value or (None, None)
-        place = {"source": source, "token": self.token.value} if "to" in change else {}
-        place |= {"token": self.token.value} if change.get("retrieve") else {}
-        self.branch(step=step, **place, **change)
+        if "to" in change:
+            change |= {"source": source, "token": self.token.value}
+        if change.get("retrieve"):
+            change["token"] = self.token.value
+        self.branch(step=step, **change)
 
     def branch(self, **change: Any) -> None:
         """Begin to write a branch of the trace that is shown; ``change`` as for ``Lab.branch``. See
@@ -266,21 +247,21 @@ class AskLive(Control):
         self.variant = ipw.Dropdown(options=list(VARIANTS), value=variant, description="variant")
         self.theta = ipw.FloatText(description="θ", layout={"width": "160px"}, step=0.05)
         self.page = ipw.HTML()
-        ask = button("Ask", lambda: self.guard(self.ask), button_style="primary")
+        ask = self.offer("Ask", self.ask, button_style="primary")
         controls = [self.question, row(self.method, self.variant, self.theta, ask)]
         nothing = "Nothing was asked yet. Without a front end: lab.ask(question)."
         super().__init__(controls, [self.page], lambda: self.trace or nothing)
-        for one in (self.method, self.variant):
-            one.observe(lambda _: self.guard(self.propose_theta), "value")
+        for control in (self.method, self.variant):
+            self.on_value(control, self.propose_theta)
         self.propose_theta()
 
     def make_method(self, **settings: Any) -> Any:
         """The chosen method, with what was given beside the controls where it is the one that
         this was given for.
         """
-        chosen = self.method.value, self.variant.value
-        given = self.settings if chosen == self.own else {}
-        return make_method(chosen[0], variant=chosen[1], **given | settings)
+        name, variant = self.method.value, self.variant.value
+        given = self.settings if (name, variant) == self.own else {}
+        return make_method(name, variant=variant, **given | settings)
 
     def propose_theta(self) -> None:
         """θ of the chosen method, as it is by default or was given."""
@@ -294,12 +275,11 @@ class AskLive(Control):
         Raises ``SettingError`` for settings that make no method, an empty question, or while
         another is being answered.
         """
-        text = (
-            self.question.value
-            if question is None
-            else instance("question", question, str, "give a text")
-        )
-        method = self.make_method(**{} if self.theta.disabled else {"threshold": self.theta.value})
+        text = self.question.value
+        if question is not None:
+            text = instance("question", question, str, "give a text")
+        settings = {} if self.theta.disabled else {"threshold": self.theta.value}
+        method = self.make_method(**settings)
         asked = self.given if text == self.given.text else text
         self.done, self.under_way, self.shown_at = "", list[str](), 0.0
         self.trace = self.run(
@@ -335,10 +315,5 @@ def live(lab: MakesSetups, question: str | Question, method: str, **settings: An
     instance("question", question, str | Question, "give a text or a Question")
     variant = settings.pop("variant", VARIANTS[0])
     make_method(method, variant=variant, **settings)  # refuses before anything is drawn
-    return AskLive(
-        lab,
-        Question("", question) if isinstance(question, str) else question,
-        method,
-        variant,
-        settings,
-    )
+    asked = Question("", question) if isinstance(question, str) else question
+    return AskLive(lab, asked, method, variant, settings)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ipywidgets as ipw
+import numpy as np
 
 from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.checks import instance, several
@@ -35,6 +36,10 @@ from dragin_lab.widgets.curve_board import CurveBoard, CurveEvents, write_method
 
 STEPS = 40  # values of θ that every trace is judged at
 SHOWN = 100  # traces whose words are listed
+HEADINGS = (
+    "<thead><tr><th>question</th><th>the draft where it parts</th><th>asks now</th><th>answer</th>"
+    "</tr></thead>"
+)
 # two pages, under one another where it is narrow
 BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}
 
@@ -121,19 +126,23 @@ class Board(ThetaBoard):
         self.theta.value = theta
         self.say(f"At θ {theta:g} a question costs {known[theta]:.2f} retrievals.")
 
-    def make_curve(self) -> None:
-        """Have the model answer the questions at every θ; the figure is the curve's as far as it
-        is known.
-        """
+    def need_lab(self) -> MakesSetups:
+        """The lab; raises ``SettingError`` without one."""
         if self.lab is None:
             raise SettingError(
                 "without a lab no model can answer; give one: dl.tune(traces, lab=lab)"
             )
-        questions = [replay.trace.question for replay in self.replays]
+        return self.lab
+
+    def make_curve(self) -> None:
+        """Have the model answer the questions at every θ; the figure is the curve's as far as it
+        is known.
+        """
         method = self.replays[0].method
-        asked, setup = as_benchmark(questions), self.lab.setup(method)
+        setup = self.need_lab().setup(method)
         if setup.cache is None:
             setup = replace(setup, cache=Cache())
+        asked = as_benchmark([replay.trace.question for replay in self.replays])
         extent: dict[str, Any] = {"lowest": None, "most": MOST}
         making = begin_curve(setup, method, asked, output=None, batch_size=1, **extent)
 
@@ -176,13 +185,10 @@ class Board(ThetaBoard):
 
     def run_model(self) -> None:
         """Have the model answer the chosen trace's question at this θ; its answer stands beside."""
-        if self.lab is None:
-            raise SettingError(
-                "without a lab no model can answer; give one: dl.tune(traces, lab=lab)"
-            )
+        lab = self.need_lab()
         if self.which.value is None:
             raise SettingError("choose a trace under 'look into', whose question is to be asked")
-        replay, lab = self.replays[self.which.value], self.lab
+        replay = self.replays[self.which.value]
         method = exchange_settings(replay.method, threshold=self.theta.value)
 
         def show(trace: Trace) -> None:
@@ -190,9 +196,8 @@ class Board(ThetaBoard):
                 self.ran.append(trace)
                 asked = f"<p><b>The model, asked with {esc(write_method(method))}</b></p>"
                 self.beside.value = asked + trace._repr_html_()
-                self.say(
-                    "Stopped; what was written stands beside." if trace.ended == "cancelled" else ""
-                )
+                stopped = trace.ended == "cancelled"
+                self.say("Stopped; what was written stands beside." * stopped)
 
         self.run(
             lambda: open_stream(lab.setup(method), replay.trace.question, method),
@@ -229,16 +234,16 @@ def tune(
         replays.append(Replay(trace, tokenizer=own, nlp=nlp))
     if not replays:
         raise SettingError("there is no trace to tune; give one or a list of them")
-    settings = [replay.method.settings | {"threshold": None, "label": ""} for replay in replays]
-    if other := next(
-        (own for own, kept in zip(replays, settings, strict=True) if kept != settings[0]), None
-    ):
-        one, two = (write_method(own.method) for own in (replays[0], other))
-        raise SettingError(f"the traces are of several methods, {one} and {two}; give those of one")
-    if "threshold" not in replays[0].tunable or replays[0].method.threshold is None:
-        raise SettingError(
-            f"{replays[0].method.name} has no threshold, so there is nothing to tune"
-        )
+    method = replays[0].method
+    for replay in replays:
+        alike = replay.method.settings | {"threshold": method.threshold, "label": ""}
+        if alike != method.settings | {"label": ""}:
+            one, two = write_method(method), write_method(replay.method)
+            raise SettingError(
+                f"the traces are of several methods, {one} and {two}; give those of one"
+            )
+    if "threshold" not in replays[0].tunable or method.threshold is None:
+        raise SettingError(f"{method.name} has no threshold, so there is nothing to tune")
     return Board(replays, lab, sweep)
 
 
@@ -258,21 +263,17 @@ def choose_thetas(replays: list[Replay]) -> list[float]:
     low = known.ge if math.isfinite(known.ge) else min(2 * own, *fired)
     top = known.top or max(2 * own, 1.1 * max(fired))
     step = round_up((top - low) / STEPS)
-    thetas = {own}
-    for number in range(math.ceil((top - low) / step) + 1):
-        theta = round(low + step * number, 9)
-        thetas.add(min(theta, top))
-    return sorted(thetas)
+    grid = np.arange(low, top + step, step).round(9).clip(max=top)
+    return sorted({own, *grid.tolist()})
 
 
 def list_fired(replays: list[Replay]) -> list[float]:
     """The scores of all words that fired."""
-    fired = []
+    fired = list[float]()
     for replay in replays:
         for step in replay.trace.steps:
-            own = step.words
-            scores = own.score[own.hit] if len(own) else ()
-            fired += [float(score) for score in scores if math.isfinite(score)]
+            scores = step.words.score[step.words.hit]
+            fired += scores[np.isfinite(scores)].tolist()
     return fired
 
 
@@ -287,22 +288,22 @@ def judge_thetas(replay: Replay, thetas: Sequence[float]) -> dict[float, Outcome
     known = dict[float, Outcome]()
 
     def at(place: int) -> Outcome:
-        if (theta := thetas[place]) not in known:
+        theta = thetas[place]
+        if theta not in known:
             known[theta] = replay.at(threshold=theta)
         return known[theta]
 
     def between(low: int, high: int) -> None:
         if high - low < 2:
             return
-        if not own and decided(at(low)) == decided(at(high)):
-            for place in range(low + 1, high):
-                method = exchange_settings(at(low).method, threshold=thetas[place])
-                known[thetas[place]] = replace(at(low), method=method)
-        else:
+        if own or decided(at(low)) != decided(at(high)):
             between(low, (low + high) // 2)
             between((low + high) // 2, high)
+            return
+        for theta in thetas[low + 1 : high]:
+            method = exchange_settings(at(low).method, threshold=theta)
+            known[theta] = replace(at(low), method=method)
 
-    at(0), at(len(thetas) - 1)
     between(0, len(thetas) - 1)
     return {theta: at(place) for place, theta in enumerate(thetas)}
 
@@ -327,25 +328,21 @@ def list_changes(outcomes: Sequence[Outcome], theta: float, rows: dict[int, str]
     """What outcomes come to, and of each that parts from its trace the words; ``rows`` keeps
     what was written.
     """
-    parted = [one for one in outcomes if one.since is not None]
-    for one in parted:
-        if id(one.turns) not in rows:
-            rows[id(one.turns)] = part_row(one)
-    same = (
-        f"{len(outcomes) - len(parted)} of {plural(len(outcomes), 'trace')} stay as they are,"
-        f" {len(parted)} part here"
-    )
-    left = f"<p>… {plural(len(parted) - SHOWN, 'more trace')}</p>" if len(parted) > SHOWN else ""
-    head = (
-        "<thead><tr><th>question</th><th>the draft where it parts</th><th>asks"
-        " now</th><th>answer</th></tr></thead>"
-    )
-    body_rows = "".join(rows[id(one.turns)] for one in parted[:SHOWN])
-    table = f"<table>{head}<tbody>{body_rows}</tbody></table>{left}"
+    parted = [outcome for outcome in outcomes if outcome.since is not None]
+    for outcome in parted:
+        if id(outcome.turns) not in rows:
+            rows[id(outcome.turns)] = part_row(outcome)
+    n = plural(len(outcomes), "trace")
+    same = f"{len(outcomes) - len(parted)} of {n} stay as they are, {len(parted)} part here"
     marks = "<mark>◆ fires now</mark> <del>◆ fired before</del>"
-    body = f"<p><b>θ {short(theta)}: {same}.</b> {marks}</p>" + sum_up(outcomes)
-    drawn = f'<div class="wide" tabindex="0">{table}</div>' if parted else ""
-    return styled(f'<div class="dl"><div class="head board">{body}{drawn}</div></div>')
+    body = f"<p><b>θ {short(theta)}: {same}.</b> {marks}</p>{sum_up(outcomes)}"
+    if parted:
+        shown = "".join(rows[id(outcome.turns)] for outcome in parted[:SHOWN])
+        more = len(parted) - SHOWN
+        left = f"<p>… {plural(more, 'more trace')}</p>" if more > 0 else ""
+        table = f"<table>{HEADINGS}<tbody>{shown}</tbody></table>{left}"
+        body += f'<div class="wide" tabindex="0">{table}</div>'
+    return styled(f'<div class="dl"><div class="head board">{body}</div></div>')
 
 
 def round_up(value: float) -> float:
