@@ -55,9 +55,7 @@ def explain_word(word: Any) -> str:
     if not word.stands:
         lines.append(f"it does not stand in passage {word.passage}")
     if word.also:
-        lines.append(
-            f"it stands in {word.also} too" if word.stands else f"it stands in {word.also}"
-        )
+        lines.append(f"it stands in {word.also}{' too' * word.stands}")
     return "; ".join(lines)
 
 
@@ -108,18 +106,18 @@ def attribution_page(source: Attribution) -> Page:
     each passage gave.
     """
     trace, record = source.trace, source.record
-    marks, used = source.words["mark"].value_counts(), int(source.retrievals["used"].sum())
+    marks, used = source.words["mark"].value_counts(), source.retrievals["used"].sum()
     shares = [f"{marks.get(name, 0)} {what}" for name, what in _COUNTED.items()]
-    inexact = [text for text in record.texts if not text.exact]
     least = f"{short(record.least)} nat{'s' * (record.least != 1)}"
     rows = [
         ("retrievals", f"{used} of {len(source.retrievals)} used"),
         ("words", ", ".join(shares)),
         ("bounds", f"sure from p {short(record.sure)} on, a passage's from a gain of {least} on"),
     ]
-    rows += [
-        ("not exact", f"in {plural(len(inexact), 'text')} each passage was left out once: too many")
-    ] * bool(inexact)
+    inexact = sum(not text.exact for text in record.texts)
+    if inexact:
+        left_out = f"in {plural(inexact, 'text')} each passage was left out once: too many"
+        rows.append(("not exact", left_out))
     inner = render(
         "attribution.html",
         trace=trace,
@@ -145,40 +143,33 @@ _COUNTED = {"sure": "sure without passages", "passage": "from a passage", "guess
 def _draw_words(source: Attribution) -> Iterator[str]:
     """The answer, text by text, with ◆ where passages came in."""
     came = set[int]()
-    for _, words in source.words.groupby(["step", "source"], sort=False, dropna=False):
-        first = words.iloc[0]
-        new = [
-            n
-            for n in source.retrievals["step"]
-            if pd.notna(first["step"]) and n < first["step"] and n not in came
-        ]
-        new += [first["step"]] * (
-            first["source"] == "continuation" and first["step"] in [*source.retrievals["step"]]
-        )
-        came.update(new)
-        yield "".join(f'<bdi class="tag ok">◆ {n}</bdi>' for n in dict.fromkeys(new))
-        yield (
-            '<bdi class="tag dim">asked for the answer</bdi>'
-            if first["source"] == "extraction"
-            else ""
-        )
+    groups = source.words.groupby(["step", "source"], sort=False, dropna=False)
+    for (step, name), words in groups:
+        if name == "extraction":
+            yield '<bdi class="tag dim">asked for the answer</bdi>'
+        else:
+            # its own retrieval came before a continuation
+            until = step + (name == "continuation")
+            new = [n for n in source.retrievals["step"] if n < until and n not in came]
+            came.update(new)
+            yield from (f'<bdi class="tag ok">◆ {n}</bdi>' for n in new)
         for word in words.itertuples():
             opening, closing = mark_word(source, word)
             yield f"{opening}{esc(word.word)}{closing} "
 
 
-def _say_found(one: Any) -> str:
+def _say_found(retrieval: Any) -> str:
     """What is known of a retrieval's hits: of labelled passages, else of the gold answer."""
-    if not pd.isna(one.found):
-        return f"found {'a' if one.found else 'no'} labelled passage"
-    if not pd.isna(one.holds_gold):
-        return f"holds the gold answer: {'yes' if one.holds_gold else 'no'}"
+    if not pd.isna(retrieval.found):
+        return f"found {'a' if retrieval.found else 'no'} labelled passage"
+    if not pd.isna(retrieval.holds_gold):
+        return f"holds the gold answer: {'yes' if retrieval.holds_gold else 'no'}"
     return ""
 
 
-def _say_used(one: Any, passages: list[dict[str, Any]]) -> str:
-    if one.used:
-        return f"used passage {one.which}"
+def _say_used(retrieval: Any, passages: list[dict[str, Any]]) -> str:
+    if retrieval.used:
+        return f"used passage {retrieval.which}"
     if not passages:
         return "found nothing"
     seen = any(passage["seen"] for passage in passages)
@@ -188,25 +179,25 @@ def _say_used(one: Any, passages: list[dict[str, Any]]) -> str:
 def _list_retrievals(source: Attribution) -> Iterator[dict[str, Any]]:
     named = {"holds gold": "holds_gold", "same as": "same", "in view": "seen"}
     table = source.passages.rename(columns=named)
-    retrievals = source.retrievals.rename(columns=named)
-    for one in retrievals.itertuples():
-        mine = table["retrieval"] == one.step
-        rows = table[mine].to_dict("records")
-        passages = [_describe_passage(source, row) for row in rows]
-        said = [_say_found(one), _say_used(one, passages)]
-        verdict = ", ".join(filter(None, said))
-        yield {"step": one.step, "query": one.query, "verdict": verdict, "passages": passages}
+    for retrieval in source.retrievals.rename(columns=named).itertuples():
+        found = table[table["retrieval"] == retrieval.step]
+        passages = [_describe_passage(source, row) for row in found.to_dict("records")]
+        said = [_say_found(retrieval), _say_used(retrieval, passages)]
+        yield {
+            "step": retrieval.step,
+            "query": retrieval.query,
+            "verdict": ", ".join(filter(None, said)),
+            "passages": passages,
+        }
 
 
 def _describe_passage(source: Attribution, row: dict[str, Any]) -> dict[str, Any]:
     """A row of the passages with its colour, and whether it is labelled and holds a gold answer."""
-    passage = dict(row)
-    passage["shade"] = source.shades.get(row["number"])
-    if pd.isna(row["same"]):
-        passage["same"] = None
-    title = plain_title(row["title"])
-    id = plain_title(row["id"])
-    passage["labelled"] = title in source.gold or id in source.gold
-    text, golds = row["text"], source.trace.question.golds
-    passage["gold"] = any(holds_value(text, gold) for gold in golds)
-    return passage
+    titles = {plain_title(row["title"]), plain_title(row["id"])}
+    golds = source.trace.question.golds
+    return row | {
+        "shade": source.shades.get(row["number"]),
+        "same": None if pd.isna(row["same"]) else row["same"],
+        "labelled": not titles.isdisjoint(source.gold),
+        "gold": any(holds_value(row["text"], gold) for gold in golds),
+    }

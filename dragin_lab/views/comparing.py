@@ -5,7 +5,8 @@ question.
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -31,6 +32,7 @@ from dragin_lab.views.pages import Page, open_trace, render, styled
 
 MAX_TRACES = 16
 MAX_SENTENCES = 40
+WRITTEN = re.compile(r"\S+")
 ALIKE = 0.15  # sentences less alike than this do not stand in one slot
 
 
@@ -165,15 +167,15 @@ def read_sentences(trace: Trace) -> list[Sentence]:
     for origin in list_kept_parts(trace):
         if origin.with_passages:
             fresh |= {*range(origin.start, origin.stop)}
-    came = deque(list_arrivals(trace))
     sentences = []
     for start, stop in spans:
         sentence = Sentence(trace.text[start:stop], [], [])
-        for match in re.compile(r"\S+").finditer(trace.text, start, stop):
+        for match in WRITTEN.finditer(trace.text, start, stop):
             sentence.words.append((match.start(), match[0], match.start() in fresh))
-        while came and (came[0][0] < stop or stop == spans[-1][1]):
-            sentence.came.append(came.popleft())
         sentences.append(sentence)
+    stops = [stop for _, stop in spans[:-1]]
+    for place, step in list_arrivals(trace) if sentences else ():
+        sentences[bisect_right(stops, place)].came.append((place, step))
     return sentences
 
 

@@ -4,7 +4,6 @@ each question.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,16 +98,12 @@ def add_theta(figure: go.Figure, theta: float, table: pd.DataFrame) -> None:
 
 def mark_theta(figure: dict[str, Any], theta: float, *, log: bool) -> dict[str, Any]:
     """A curve's figure, as JSON, with a line at a θ, under which it is written."""
-    layout = figure["layout"]
     line: dict[str, Any] = {"type": "line", "x0": theta, "x1": theta, "xref": "x"}
-    line |= {"y0": 0, "y1": 1, "yref": "paper"}
-    line["line"] = {"color": theme.AMBER, "width": 2}
+    line |= {"y0": 0, "y1": 1, "yref": "paper", "line": {"color": theme.AMBER, "width": 2}}
     name: dict[str, Any] = {"text": f"θ {short(theta)}", "font": {"color": theme.AMBER}}
-    name |= {"x": math.log10(theta) if log else theta, "xref": "x", "showarrow": False}
+    name |= {"x": float(np.log10(theta)) if log else theta, "xref": "x", "showarrow": False}
     name |= {"y": 0, "yref": "paper", "yanchor": "top", "yshift": -20}
-    shapes = [*layout.get("shapes", []), line]
-    annotations = [*layout.get("annotations", []), name]
-    return figure | {"layout": layout | {"shapes": shapes, "annotations": annotations}}
+    return theme.add_parts(figure, shapes=line, annotations=name)
 
 
 def place_axis(figure: go.Figure, table: pd.DataFrame, rows: int) -> None:
@@ -222,5 +217,5 @@ def add_end(
 def add_arrow(figure: go.Figure, start: tuple[float, float], end: tuple[float, float]) -> None:
     """An arrow from one point to another, short of both."""
     arrow = {"showarrow": True, "arrowhead": 2, "standoff": 9, "startstandoff": 9, "text": ""}
-    arrow |= {"ax": start[0], "ay": start[1], "axref": "x", "ayref": "y"}
-    figure.add_annotation(x=end[0], y=end[1], **arrow)
+    (ax, ay), (x, y) = start, end
+    figure.add_annotation(x=x, y=y, ax=ax, ay=ay, axref="x", ayref="y", **arrow)

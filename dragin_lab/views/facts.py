@@ -215,9 +215,8 @@ def query_pool(query: Query) -> list[tuple[str, float, bool, float]]:
     """The candidates of a query: word, weight, whether it was chosen, and its share of the
     largest weight.
     """
-    most = max(float(query.weights.max(initial=0.0)), 1e-9)
-    shares = np.nan_to_num(query.weights / most)
-    columns = [array.tolist() for array in (query.weights, query.chosen, shares)]
+    shares = np.nan_to_num(query.weights / max(query.weights.max(initial=0.0), 1e-9))
+    columns = [values.tolist() for values in (query.weights, query.chosen, shares)]
     return list(zip(query.words, *columns, strict=True))
 
 

@@ -15,8 +15,8 @@ from itertools import chain, groupby
 
 from dragin_lab.drawn import draws
 from dragin_lab.trace.draft import character_words
-from dragin_lab.trace.kept import with_passages
-from dragin_lab.trace.trace import Draft, Step, Trace
+from dragin_lab.trace.kept import list_written, with_passages
+from dragin_lab.trace.trace import Query, Step, Trace
 from dragin_lab.views.attribution import NO_SIGN, Sign, list_sources, overview_marks
 from dragin_lab.views.facts import esc, plural, shorten
 from dragin_lab.views.pages import Page, render
@@ -58,6 +58,16 @@ class Line:
     asked: str = ""
     found: str = ""
 
+    @property
+    def gone(self) -> bool:
+        """Whether it ends in what was thrown away."""
+        return bool(self.words) and not self.words[-1].kept
+
+    @property
+    def kept(self) -> str:
+        """The text on it before what was thrown away."""
+        return self.before + "".join(word.text for word in self.words if word.kept)
+
 
 @draws(Trace)
 def overview(trace: Trace, marks: Marks | None = None) -> Page:
@@ -85,39 +95,35 @@ def find_lines(texts: Texts, marks: Marks) -> list[Line]:
     """The lines of an episode in order."""
     trace, lines = texts.trace, [Line(0)]
     for step in trace.steps:
-        waits = step.query is not None
-        if waits and step.draft is None:
-            waits = ask(lines, step)
-        for name, text, _ in step.texts:
-            if waits and name == "continuation":
-                waits = ask(lines, step)
-            # what an earlier text ended in was thrown away
-            if lines[-1].words and not lines[-1].words[-1].kept:
-                lines.append(Line(step.index, kept_before(lines[-1])))
-            for word in read_words(texts, step, name, text, marks):
-                place_word(lines, step.index, word)
-        if waits:
-            ask(lines, step)
+        if step.draft is not None:
+            add_words(lines, texts, step, "draft", marks)
+        if step.query is not None:
+            ask(lines, step, step.query)
+        if step.continuation is not None:
+            add_words(lines, texts, step, "continuation", marks)
     if trace.extraction is not None:
-        lines += [
-            Line(
-                None,
-                words=[WrittenWord(f"So the answer is {trace.extraction.text.strip()}", True)],
-            )
-        ]
+        answer = f"So the answer is {trace.extraction.text.strip()}"
+        lines.append(Line(None, words=[WrittenWord(answer, True)]))
     return [line for line in lines if line.words or line.asked]
+
+
+def add_words(lines: list[Line], texts: Texts, step: Step, name: str, marks: Marks) -> None:
+    """Put the words of a step's text at their places."""
+    # what an earlier text ended in was thrown away
+    if lines[-1].gone:
+        lines.append(Line(step.index, lines[-1].kept))
+    for word in read_words(texts, step, name, marks):
+        place_word(lines, step.index, word)
 
 
 def place_word(lines: list[Line], step: int, word: WrittenWord) -> None:
     """Put a word at its place: behind the last one, or under what was thrown away last."""
     line = lines[-1]
-    gone = bool(line.words) and not line.words[-1].kept
-    before = kept_before(line)
-    if word.kept and gone:
-        lines.append(Line(step, before))
+    if word.kept and line.gone:
+        lines.append(Line(step, line.kept))
     elif word.kept and line.words and "\n" in word.text.strip(" "):
         lines.append(Line(step))
-    elif not word.kept and not gone and len(before) > CARRY:
+    elif not (word.kept or line.gone) and len(line.kept) > CARRY:
         lines.append(Line(step, words=take_last(line)))
     line = lines[-1]
     if not (line.words or line.before):
@@ -140,57 +146,45 @@ def take_last(line: Line) -> list[WrittenWord]:
     return moved
 
 
-def kept_before(line: Line) -> str:
-    """The text on a line before what was thrown away."""
-    return line.before + "".join(word.text for word in line.words if word.kept)
-
-
-def ask(lines: list[Line], step: Step) -> bool:
-    """Say what was asked and found, where the text goes on; False: nothing is left to ask."""
-    assert step.query is not None
+def ask(lines: list[Line], step: Step, query: Query) -> None:
+    """Say what was asked and found, where the text goes on."""
     last = lines[-1]
-    before = kept_before(last) if not (last.words and last.words[-1].kept) else ""
+    before = "" if last.words and not last.gone else last.kept
     titles = " · ".join(dict.fromkeys(passage.title or passage.id for passage in step.passages))
-    query, passages = (
-        shorten(step.query.text or "(empty query)", 90),
-        shorten(titles or "nothing was found", 70),
-    )
-    lines += [Line(step.index, before, asked=query, found=passages), Line(step.index, before)]
-    return False
+    asked = Line(step.index, before)
+    asked.asked = shorten(query.text or "(empty query)", 90)
+    asked.found = shorten(titles or "nothing was found", 70)
+    lines += [asked, Line(step.index, before)]
 
 
-def read_words(
-    texts: Texts, step: Step, name: str, text: Draft, marks: Marks
-) -> Iterator[WrittenWord]:
+def read_words(texts: Texts, step: Step, name: str, marks: Marks) -> Iterator[WrittenWord]:
     """The words of a text whole, each with the colour of its tokens, whether it was kept, fired,
     and its mark.
     """
-    rows, end = texts.rows.get((step.index, name)), step.kept_end(name)
-    read = with_passages(step, name)
-    columns = (
-        {} if rows is None else {name: rows[name].tolist() for name in ("level", "opens", "about")}
-    )
+    text, rows = getattr(step, name), texts.rows.get((step.index, name))
+    end, read = step.kept_end(name), with_passages(step, name)
+    columns = {} if rows is None else rows[["level", "opens", "about"]].to_dict("list")
     for word in character_words(text.text, text.offsets):
         tokens = range(word.start, word.stop)
         a, b = int(text.offsets[word.start, 0]), int(text.offsets[word.stop - 1, 1])
-        shown = text.text[a:b] if b > a else ""
+        shown = text.text[a:b]
         if not shown:
             continue
         begins = b - len(shown.lstrip())
         kept = end is None or begins < end or not shown.strip()
         signs = [marks.get((step.index + 1, name, at + 1)) for at in tokens] if read else []
-        given = next(filter(None, signs), "")
-        mark = given if isinstance(given, Sign) else Sign(str(given))
-        if not columns:
-            yield WrittenWord(shown, kept, mark=mark)
-            continue
-        best = max(tokens, key=columns["level"].__getitem__)
-        hit = any(columns["opens"][at] for at in tokens)
-        about = next(
-            (line for line in columns["about"][best].splitlines()[2:3] if line.startswith("word")),
-            "",
-        )
-        yield WrittenWord(shown, kept, columns["level"][best], hit, about, mark)
+        given = next(filter(None, signs), NO_SIGN)
+        drawn = WrittenWord(shown, kept, mark=given if isinstance(given, Sign) else Sign(given))
+        if columns:
+            best = max(tokens, key=columns["level"].__getitem__)
+            facts = columns["about"][best].splitlines()[2:3]
+            drawn = replace(
+                drawn,
+                level=columns["level"][best],
+                hit=any(columns["opens"][word.start : word.stop]),
+                about="".join(line for line in facts if line.startswith("word")),
+            )
+        yield drawn
 
 
 def draw_lines(texts: Texts, lines: list[Line]) -> str:
@@ -200,27 +194,22 @@ def draw_lines(texts: Texts, lines: list[Line]) -> str:
     if len(lines) <= LINES:
         return "".join(map(draw_line, lines))
     first, last = lines[: LINES * 2 // 3], lines[-LINES // 3 :]
-    return "".join(
-        [*map(draw_line, first), draw_fold(texts.trace, first, last), *map(draw_line, last)]
-    )
+    fold = draw_fold(texts.trace, first, last)
+    return "".join([*map(draw_line, first), fold, *map(draw_line, last)])
 
 
 def draw_fold(trace: Trace, first: list[Line], last: list[Line]) -> str:
     """What the steps between two stretches of lines came to."""
-    low, high = (
-        next(one.step for one in part if one.step is not None) for part in (reversed(first), last)
-    )
-    steps = [step for step in trace.steps if low < step.index < high]
-    tokens = sum(len(text) for step in steps for _, text, _ in step.texts)
-    gone = (
-        f"{sum(step.discarded_tokens for step in steps):,} of {plural(tokens, 'token')} thrown away"
-    )
+    low = next(line.step for line in reversed(first) if line.step is not None)
+    high = next(line.step for line in last if line.step is not None)
+    steps = trace.steps[low + 1 : high]
+    if not steps:
+        return ""
+    tokens = sum(len(text) for _, _, text in list_written(steps))
+    gone = sum(step.discarded_tokens for step in steps)
     retrievals = plural(sum(step.query is not None for step in steps), "retrieval")
-    return (
-        f'<div class="fold">⋯ {plural(len(steps), "step")} more: {retrievals}, {gone}</div>'
-        if steps
-        else ""
-    )
+    thrown = f"{gone:,} of {plural(tokens, 'token')} thrown away"
+    return f'<div class="fold">⋯ {plural(len(steps), "step")} more: {retrievals}, {thrown}</div>'
 
 
 def draw_line(line: Line) -> str:
@@ -253,16 +242,15 @@ def fold_words(words: list[WrittenWord], most: int, *, both: bool) -> Iterator[s
 
 def draw_word(word: WrittenWord) -> str:
     """A word as HTML: its colour, ◆ where it fired, and what stands on it."""
-    lead = word.text[: len(word.text) - len(word.text.lstrip())]
-    shown, gem = (
-        esc(word.text[len(lead) :]),
-        '<span class="gem" aria-hidden="true">◆</span>' if word.hit else "",
-    )
+    shown = word.text.lstrip()
+    lead = word.text.removesuffix(shown)
+    classes = [f"h{word.level}"] if word.level else []
+    gem = ""
+    if word.hit:
+        gem = '<span class="gem" aria-hidden="true">◆</span>'
+        classes.append("hit")
+    css = f' class="{" ".join(classes)}"' if classes else ""
+    about = f' title="{esc(word.about)}"' if word.about else ""
     shade = "" if word.mark.shade is None else f" c{word.mark.shade}"
     mark = f'<sup class="from{shade}">{esc(word.mark.text)}</sup>' if word.mark.text else ""
-    css = " ".join(
-        filter(None, [f"h{word.level}" if word.level else "", "hit" if word.hit else ""])
-    )
-    about = f' title="{esc(word.about)}"' if word.about else ""
-    body = f"{gem}<span{f' class={chr(34)}{css}{chr(34)}' if css else ''}{about}>{shown}</span>"
-    return f"{esc(lead)}{body}{mark}"
+    return f"{esc(lead)}{gem}<span{css}{about}>{esc(shown)}</span>{mark}"

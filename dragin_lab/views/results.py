@@ -187,13 +187,11 @@ def frontier(
     lower cost. Raises ``SettingError`` for missing columns.
     """
     rows = check_table(table, (cost, quality, by))
-    if len(rows):
-        known = np.isfinite(rows[[cost, quality]].to_numpy(float))
-        rows = rows[known.all(axis=1)]
-    rows = rows.reset_index(drop=True)  # the names of a table's rows may be all the same
+    known = np.isfinite(rows[[cost, quality]].to_numpy(float)).all(axis=1)
+    rows = rows[known].reset_index(drop=True)  # a table's names may be all the same
     figure = theme.Figure()
     looks = theme.styles(map(str, rows[by].unique()))
-    most = float(rows[cost].max() if len(rows) else 0) or 1.0
+    most = max([*rows[cost], 0.0]) or 1.0
     for name, own in rows.groupby(by, sort=False):
         look = looks[str(name)] | {"name": theme.clip_label(name, 40)}
         _draw_points(figure, own.sort_values(cost), cost, quality, look)

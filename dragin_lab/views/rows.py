@@ -292,17 +292,16 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     scored = np.isfinite(rows["compared"]).any()
     if scored:
         names.append(f"{measure_of(trace)} of the {unit_of(trace)}")
-    places = np.arange(1, len(rows) + 1)
-    hover = np.array([theme.label(line) for line in rows["about"]], object)
+    rows = rows.assign(place=rows.index + 1, hover=rows["about"].map(theme.label))
     pale = np.where(rows["unwritten"], 0.3, 1.0)
     figure = theme.Figure()
-    shared = {"x": places, "customdata": hover, "showlegend": False}
+    shared = {"x": rows["place"], "customdata": rows["hover"], "showlegend": False}
     of_panels = zip(panels.values(), ("y", "y2"), (theme.BLUE, theme.PURPLE), strict=True)
     for column, axis, colour in of_panels:
         look = {"color": colour, "opacity": pale}
         figure.add_bar(y=rows[column], yaxis=axis, marker=look, **shared)
     if scored:
-        add_scores(figure, rows, threshold_of(trace), hover)
+        add_scores(figure, rows, threshold_of(trace))
     above = {"xref": "paper", "yanchor": "bottom"}
     axes = ["y", "y2", "y3"][: len(names)]
     for axis, name in zip(axes, names, strict=True):
@@ -316,7 +315,7 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     figure.update_xaxes(range=[0.5, max(len(rows), 1) + 0.5], showgrid=False)
     if len(rows) <= LABELLED:
         labels = [theme.clip_label(name, 18) for name in rows["name"]]
-        figure.update_xaxes(tickvals=places, ticktext=labels, tickangle=-60)
+        figure.update_xaxes(tickvals=rows["place"], ticktext=labels, tickangle=-60)
     else:
         figure.update_xaxes(title_text="token")
     grid = {"rows": len(names), "columns": 1, "subplots": [[f"x{axis}"] for axis in axes]}
@@ -324,25 +323,22 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     return theme.finish(figure, title, 150 * len(names) + 130 + 30 * scored, **layout)
 
 
-def add_scores(figure: go.Figure, rows: pd.DataFrame, theta: float, hover: np.ndarray) -> None:
+def add_scores(figure: go.Figure, rows: pd.DataFrame, theta: float) -> None:
     """The third panel: scores by what became of them, ◆ over what fires, and the line of θ."""
     from dragin_lab.views import theme
 
-    compared = rows["compared"].to_numpy()  # (n,)
+    def place(own: pd.DataFrame) -> dict[str, Any]:
+        scores = {"y": own["compared"], "yaxis": "y3"}
+        return scores | {"x": own["place"], "customdata": own["hover"]}
 
-    def place(there: Any) -> dict[str, Any]:
-        at = np.flatnonzero(there)
-        return {"x": at + 1, "y": compared[at], "customdata": hover[at], "yaxis": "y3"}
-
-    known = np.isfinite(compared)
-    for name, (kind, look) in find_kinds(rows, theta).items():
-        scored = kind & known
-        if scored.any():
-            figure.add_bar(name=name, marker=look, showlegend=True, **place(scored))
+    known = rows[np.isfinite(rows["compared"])]
+    for name, (kind, look) in find_kinds(known, theta).items():
+        if kind.any():
+            figure.add_bar(name=name, marker=look, showlegend=True, **place(known[kind]))
     gem = {"mode": "text", "text": "◆", "textposition": "top center"}
-    figure.add_scatter(showlegend=False, cliponaxis=False, **gem, **place(rows["opens"]))
+    figure.add_scatter(showlegend=False, cliponaxis=False, **gem, **place(rows[rows["opens"]]))
     # and room for ◆ over the highest bar, and for the name of θ over its line
-    reach = np.array([*compared[known], theta, 0.0])
+    reach = [*known["compared"], theta, 0.0]
     low, top = np.nanmin(reach), np.nanmax(reach)
     room = 0.2 * ((top - low) or 1.0)
     figure.update_layout(yaxis3={"range": [low, top + room]})

@@ -45,12 +45,10 @@ class Texts:
                 rows["compared"] if scored else rows["entropy"] * np.nan_to_num(rows["received"])
             )
         values = np.concatenate([np.zeros(1), *(rows["value"] for rows in self.rows.values())])
-        self.measure = (
-            measure_of(trace)
-            if scored
-            else "entropy × attention received, as no trigger scored these"
-        )
-        self.theta = threshold_of(trace) if scored else math.nan
+        self.measure = "entropy × attention received, as no trigger scored these"
+        self.theta = math.nan
+        if scored:
+            self.measure, self.theta = measure_of(trace), threshold_of(trace)
         self.bounds = find_bounds(values[np.isfinite(values)], self.theta)
         for rows in self.rows.values():
             rows["level"] = np.where(

@@ -156,6 +156,14 @@ def add_lines(figure: go.Figure, text: str) -> go.Figure:
     return figure.update_layout(margin_t=figure.layout.margin.t + 16 * len(lines))
 
 
+def add_parts(figure: dict[str, Any], **parts: dict[str, Any]) -> dict[str, Any]:
+    """A figure's JSON with one more of "shapes" or "annotations"."""
+    layout = dict(figure["layout"])
+    for name, part in parts.items():
+        layout[name] = [*layout.get(name, []), part]
+    return figure | {"layout": layout}
+
+
 def sign_of(scores: Mapping[str, float]) -> str:
     """✓ of a right answer, ✗ of a wrong one, "" where that is not known."""
     return {1.0: "✓", 0.0: "✗"}.get(scores.get("em", -1.0), "")
@@ -232,13 +240,10 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
     from dragin_lab.core.method import METHODS
 
-    known = [*METHODS]
-    given = set(names)
-    own = [name for name in known if name in given]
-    others = sorted(given.difference(own))
+    ranks = {name: rank for rank, name in enumerate(METHODS)}
     places = dict[str, int]()
-    for name in own + others:
-        first = known.index(name) if name in known else zlib.crc32(name.encode())
+    for name in sorted(set(names), key=lambda name: (ranks.get(name, LOOKS), name)):
+        first = ranks.get(name, zlib.crc32(name.encode()))
         in_turn = [(first + step) % LOOKS for step in range(LOOKS)]
         count_alike = partial(_count_alike, places.values())
         places[name] = min(in_turn, key=count_alike)

@@ -30,6 +30,7 @@ from dragin_lab.views.texts import Texts, read_pieces
 
 MAX_STEPS, OPEN_STEPS = 40, 6
 GEM = '<span class="gem" aria-hidden="true">◆</span>'
+HIT = f'<mark class="hit" tabindex="0">{GEM}<bdi class="vh">hit: </bdi>'
 
 
 def trace(source: Trace | str | Path) -> Page:
@@ -93,37 +94,38 @@ def draw_text(texts: Texts, part: str, step: Step) -> Markup:
         if kind == "text":
             out.append(clip_html(text, 20_000))
         elif kind == "token":
-            several = f"\n{row['tokens']} tokens make this character" if row["tokens"] > 1 else ""
-            flags = {
-                f"h{row['level']}": row["level"],
-                "sp": row["start"] == row["stop"],
-                "unjudged": row["spared"],
-            }
-            flags["fired"] = row["fires"] and fired == row["index"]
-            css = " ".join(name for name, on in flags.items() if on)
-            shown = esc(text.replace("\n", "↵\n"))
-            out.append(f'<span class="{css}" data-i="{esc(row["about"] + several)}">{shown}</span>')
-        elif kind == "[":
-            hit = f'<mark class="hit" tabindex="0">{GEM}<bdi class="vh">hit: </bdi>'
-            out.append(hit if word else '<bdi class="bracket">[</bdi>')
-        elif kind == "]":
-            above = " above" if row["fires"] else ""
-            verdict = (
-                f'<bdi class="bracket{above}">]</bdi><bdi class="bracket'
-                f' tag{above}">{esc(text)}</bdi>'
-            )
-            out.append("</mark>" if word else verdict)
-        else:
+            out.append(draw_token(text, row, fired))
+        elif kind == "cut":
             ends = "</del>"
             out.append('</span><bdi class="tag">✂ cut here · thrown away</bdi><del class="cut">')
-    whole = getattr(step, part).text
-    open_end = (
-        '<bdi class="tag dim">not decided yet</bdi>'
-        if whole and step.kept_end(part) is None
-        else ""
-    )
-    nothing = "" if whole else '<span class="soft">nothing was written</span>'
-    return Markup(f'<div class="txt" dir="auto">{"".join(out)}{ends}{open_end}{nothing}</div>')
+        elif word:
+            out.append(HIT if kind == "[" else "</mark>")
+        else:
+            above = " above" if kind == "]" and row["fires"] else ""
+            out.append(f'<bdi class="bracket{above}">{kind}</bdi>')
+            if kind == "]":
+                out.append(f'<bdi class="bracket tag{above}">{esc(text)}</bdi>')
+    if not getattr(step, part).text:
+        ends += '<span class="soft">nothing was written</span>'
+    elif step.kept_end(part) is None:
+        ends += '<bdi class="tag dim">not decided yet</bdi>'
+    return Markup(f'<div class="txt" dir="auto">{"".join(out)}{ends}</div>')
+
+
+def draw_token(text: str, row: dict[str, Any], fired: int | None) -> str:
+    """A token with its colour, and what is known of it on hover."""
+    about = row["about"]
+    if row["tokens"] > 1:
+        about += f"\n{row['tokens']} tokens make this character"
+    flags = {
+        f"h{row['level']}": row["level"],
+        "sp": row["start"] == row["stop"],
+        "unjudged": row["spared"],
+        "fired": row["fires"] and fired == row["index"],
+    }
+    css = " ".join(name for name, on in flags.items() if on)
+    shown = esc(text.replace("\n", "↵\n"))
+    return f'<span class="{css}" data-i="{esc(about)}">{shown}</span>'
 
 
 def prompt_parts(seen: dict[str, int], prompt: Prompt, number: int) -> Iterator[tuple[str, str]]:
@@ -162,10 +164,8 @@ def replayed(outcome: Outcome) -> Page:
 
 def sum_up(outcomes: Sequence[Outcome]) -> str:
     """What outcomes come to, as HTML."""
-    sums = "".join(
-        f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in summary_rows(outcomes)
-    )
-    return f'<dl class="facts">{sums}</dl>'
+    sums = [f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in summary_rows(outcomes)]
+    return f'<dl class="facts">{"".join(sums)}</dl>'
 
 
 def part_row(outcome: Outcome) -> str:
@@ -176,25 +176,18 @@ def part_row(outcome: Outcome) -> str:
     step, turn = outcome.trace.steps[outcome.since], outcome.turns[outcome.since]
     text = "" if step.draft is None else step.draft.text
     then, now = first_hit(step, step.words), first_hit(step, turn.words)
-    marks = [
-        (place, css)
-        for place, css in ((then if then != now else None, "del"), (now, "mark"))
-        if place
-    ]
-    shown, at = "", 0
-    for (start, stop), css in sorted(marks):
-        shown += f"{esc(text[at:start])}<{css}>◆{esc(text[start:stop])}</{css}>"
-        at = stop
+    marks = {then: "del", now: "mark"}  # one that stays has the latter
+    shown, place = "", 0
+    for start, stop in sorted(filter(None, marks)):
+        css = marks[start, stop]
+        shown += f"{esc(text[place:start])}<{css}>◆{esc(text[start:stop])}</{css}>"
+        place = stop
     asks = esc(turn.query.text) if turn.query is not None else '<span class="soft">–</span>'
     was = {1.0: "✓", 0.0: "✗"}.get(
         outcome.trace.scores.get("em", -1.0), esc(shorten(outcome.trace.answer, 40))
     )
-    cells = (
-        esc(shorten(outcome.trace.question.text, 90)),
-        f"{shown}{esc(text[at:])}",
-        asks,
-        f"{was} → ?",
-    )
+    question = esc(shorten(outcome.trace.question.text, 90))
+    cells = (question, f"{shown}{esc(text[place:])}", asks, f"{was} → ?")
     return f"<tr>{''.join(f'<td dir=auto>{cell}</td>' for cell in cells)}</tr>"
 
 
@@ -226,10 +219,9 @@ def summary_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
         ("retrievals", f"{least}{total:,} (was {before:,})"),
         ("follows the stored text", known),
     ]
-    scored = [(o.trace.scores["em"],) * 2 for o in outcomes if o.whole and o.trace.scores]
+    scored = [o.trace.scores["em"] for o in outcomes if o.whole and o.trace.scores]
     if scored:
-        now, then = (num(sum(of) / len(scored)) for of in zip(*scored, strict=True))
-        rows.append(
-            ("exact match", f"{now} (was {then}), of the {len(scored)} whose answer is known")
-        )
+        em = num(sum(scored) / len(scored))
+        known = f"{em} (was {em}), of the {len(scored)} whose answer is known"
+        rows.append(("exact match", known))
     return rows

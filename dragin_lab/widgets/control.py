@@ -110,8 +110,8 @@ class Control(ipw.VBox):
             "text/html": NOTE.format(name=self._name) + DARK,
             "text/plain": "The controls need a kernel: run this cell.",
         }
-        bundle: Any = self._repr_mimebundle_()
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        # its name says nothing where it cannot live
+        box = self._repr_mimebundle_() | {"text/plain": ""}
         still = self._still()
         # a figure that displays itself takes no id, and could not be exchanged
         if hasattr(still, "to_plotly_json"):
@@ -120,8 +120,7 @@ class Control(ipw.VBox):
         else:
             self._handle = display(still, display_id=self._name)
         display(note, raw=True)
-        # its name says nothing where it cannot live
-        display(data | {"text/plain": ""}, metadata=metadata, raw=True)
+        display(box, raw=True)
 
     def refresh_still(self, figure: dict[str, Any]) -> None:
         """Put a figure's JSON in the place of what remains without a kernel."""
@@ -131,8 +130,8 @@ class Control(ipw.VBox):
     def close(self) -> None:
         """Stop the model, and close everything in the box."""
         self.stop()
-        for one in list(inner_widgets(self)):
-            one.close()
+        for widget in list(inner_widgets(self)):
+            widget.close()
         super().close()
 
     def guard(self, call: Callable[[], None]) -> None:
@@ -223,10 +222,8 @@ def describe_figure(figure: dict[str, Any]) -> str:
     """A figure as words, with what it says on hover: HTML for a front end whose Output draws
     none.
     """
-    lines = dict[str, None]()
-    for trace in figure["data"]:
-        texts = trace.get("customdata") or ()
-        lines |= dict.fromkeys(text for text in texts if isinstance(text, str))
+    texts = [text for trace in figure["data"] for text in trace.get("customdata") or ()]
+    lines = dict.fromkeys(text for text in texts if isinstance(text, str))
     items = "".join(f"<li>{line}</li>" for line in lines)
     title = figure["layout"].get("title", {}).get("text", "A figure")
     return f"<details><summary>{title}</summary><ol>{items}</ol></details>"
@@ -273,13 +270,11 @@ def close_earlier(control: Control) -> None:
     asked = shell.get_parent() if hasattr(shell, "get_parent") else {}
     if asked.get("header", {}).get("msg_type") != "execute_request":
         return  # made by a callback, or where there are no cells
-    cell, run = (
-        asked.get("metadata", {}).get("cellId") or asked["content"]["code"],
-        asked["header"]["msg_id"],
-    )
+    run = asked["header"]["msg_id"]
+    cell = asked.get("metadata", {}).get("cellId") or asked["content"]["code"]
     before, made = _MADE.get(cell, (run, []))
     if before != run:
-        for one in made:
-            one.close()
+        for earlier in made:
+            earlier.close()
         made = []
     _MADE[cell] = run, [*made, control]

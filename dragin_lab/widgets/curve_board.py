@@ -17,7 +17,7 @@ from dragin_lab.core.method import VARIANTS, Method
 from dragin_lab.results.pieces import Piece
 from dragin_lab.study.whatif import Replay, step_below
 from dragin_lab.trace.trace import Trace
-from dragin_lab.views.curves import draw_curve
+from dragin_lab.views.curves import draw_curve, say_range
 from dragin_lab.views.facts import esc, num, short
 from dragin_lab.views.rows import draw_tokens, find_text, token_rows
 from dragin_lab.views.trace_page import first_hit
@@ -168,8 +168,7 @@ def write_method(method: Method) -> str:
 def describe_row(row: dict[str, Any]) -> str:
     """What a θ costs and gives, as HTML."""
     measured = ", ".join(f"{name} {num(row[name])}" for name in SHOWN)
-    until = f"up to {short(row['until'])}" if row["until"] < math.inf else "up"
-    return f"<p><b>θ from {short(row['value'])} {until}: {esc(measured)}.</b></p>"
+    return f"<p><b>{say_range(row)}: {esc(measured)}.</b></p>"
 
 
 def write_call(curve: Curve, theta: float, until: float) -> str:
@@ -203,9 +202,9 @@ def _describe(curve: Curve, piece: Piece, way: int) -> str:
     step, turn = trace.steps[outcome.since], outcome.turns[outcome.since]
     then, now = first_hit(step, step.words), first_hit(step, turn.words)
     where = f"in step {step.index + 1}"
-    hit = now if now is not None else then
+    hit = now or then
     if step.draft is None or hit is None or now == then:
         change = turn.change.replace("may ask", "asks")  # the curve knows that it does
         return f"the model {change} {where}"
-    does = "fires" if now is not None else "no longer fires"
+    does = "fires" if now else "no longer fires"
     return f"{step.draft.text[slice(*hit)].strip()!r} {does} {where}"

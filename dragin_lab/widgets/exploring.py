@@ -23,6 +23,7 @@ from dragin_lab.run.episodes import TokenWritten, open_stream
 from dragin_lab.run.setup import MakesSetups
 from dragin_lab.trace.kept import list_written
 from dragin_lab.trace.trace import Branches, Question, Trace
+from dragin_lab.views import theme
 from dragin_lab.views.comparing import compare
 from dragin_lab.views.facts import ended_line, esc, percent, shorten
 from dragin_lab.views.pages import open_trace, styled
@@ -165,9 +166,7 @@ class Explorer(Control):
         edge: dict[str, Any] = {"type": "rect", "name": "chosen", "xref": "x", "yref": "paper"}
         edge |= {"x0": at + 0.5, "x1": at + 1.5, "y0": 0, "y1": 1}
         edge["line"] = {"color": "#d55e00", "width": 2}
-        layout = self.base["layout"]
-        shapes = [*layout.get("shapes", []), edge]
-        self.drawing.show(self.base | {"layout": layout | {"shapes": shapes}})
+        self.drawing.show(theme.add_parts(self.base, shapes=edge))
         alternatives = list_alternatives(text, at)
         self.instead.options = [
             (f"{name}  {percent(share)}", token) for name, share, token in alternatives
