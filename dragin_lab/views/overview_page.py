@@ -11,22 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import groupby
 
 from dragin_lab.drawn import draws
 from dragin_lab.trace.draft import character_words
 from dragin_lab.trace.kept import list_written, with_passages
 from dragin_lab.trace.trace import Query, Step, Trace
 from dragin_lab.views.attribution import NO_SIGN, Sign, list_sources, overview_marks
-from dragin_lab.views.facts import esc, plural, shorten
+from dragin_lab.views.facts import plural, shorten
 from dragin_lab.views.pages import Page, render
 from dragin_lab.views.rows import check_trace
 from dragin_lab.views.texts import Texts
 
 # characters before a cut on its line: at most, and where a line is begun for it
 CARRY, LAST = 34, 24
-# words of a stretch that was thrown away, and of a line; longer ones are folded
-STRUCK, WHOLE = 12, 90
 LINES = 54  # lines of an overview; of a longer one the middle is folded
 
 #: What stands on a word, by (step, "draft" or "continuation", token), from 1: such as the passage
@@ -45,6 +43,11 @@ class WrittenWord:
     about: str = ""
     mark: Sign = NO_SIGN
 
+    @property
+    def css(self) -> str:
+        classes = {f"h{self.level}": self.level, "hit": self.hit}
+        return " ".join(name for name, on in classes.items() if on)
+
 
 @dataclass
 class Line:
@@ -62,6 +65,12 @@ class Line:
     def gone(self) -> bool:
         """Whether it ends in what was thrown away."""
         return bool(self.words) and not self.words[-1].kept
+
+    @property
+    def runs(self) -> list[tuple[bool, list[WrittenWord]]]:
+        """Its words in runs, of which each was kept or thrown away."""
+        runs = groupby(self.words, key=lambda word: word.kept)
+        return [(kept, list(words)) for kept, words in runs]
 
     @property
     def kept(self) -> str:
@@ -189,17 +198,15 @@ def read_words(texts: Texts, step: Step, name: str, marks: Marks) -> Iterator[Wr
 
 def draw_lines(texts: Texts, lines: list[Line]) -> str:
     """The lines as HTML; where there are too many, the middle ones are said in one."""
-    if not lines:
-        return '<p class="soft">nothing written yet</p>'
     if len(lines) <= LINES:
-        return "".join(map(draw_line, lines))
+        return render("lines.html", first=lines, folded="", last=[])
     first, last = lines[: LINES * 2 // 3], lines[-LINES // 3 :]
-    fold = draw_fold(texts.trace, first, last)
-    return "".join([*map(draw_line, first), fold, *map(draw_line, last)])
+    folded = sum_up_between(texts.trace, first, last)
+    return render("lines.html", first=first, folded=folded, last=last)
 
 
-def draw_fold(trace: Trace, first: list[Line], last: list[Line]) -> str:
-    """What the steps between two stretches of lines came to."""
+def sum_up_between(trace: Trace, first: list[Line], last: list[Line]) -> str:
+    """What the steps between two stretches of lines came to; "" for none."""
     low = next(line.step for line in reversed(first) if line.step is not None)
     high = next(line.step for line in last if line.step is not None)
     steps = trace.steps[low + 1 : high]
@@ -209,48 +216,4 @@ def draw_fold(trace: Trace, first: list[Line], last: list[Line]) -> str:
     gone = sum(step.discarded_tokens for step in steps)
     retrievals = plural(sum(step.query is not None for step in steps), "retrieval")
     thrown = f"{gone:,} of {plural(tokens, 'token')} thrown away"
-    return f'<div class="fold">⋯ {plural(len(steps), "step")} more: {retrievals}, {thrown}</div>'
-
-
-def draw_line(line: Line) -> str:
-    ghost = (
-        f'<span class="ghost" aria-hidden="true">{esc(line.before)}</span>' if line.before else ""
-    )
-    if line.asked:
-        passages = f'<span class="found">→ {esc(line.found)}</span>'
-        return (
-            f'<div class="ln asks" dir="auto">{ghost}<span class="q1">⌕ {esc(line.asked)}'
-            f" {passages}</span></div>"
-        )
-    out = []
-    for kept, part in groupby(line.words, key=lambda word: word.kept):
-        body = "".join(fold_words(list(part), WHOLE if kept else STRUCK, both=kept))
-        out.append(body if kept else f'<del class="cut">{body}</del>')
-    return f'<div class="ln txt" dir="auto">{ghost}{"".join(out)}</div>'
-
-
-def fold_words(words: list[WrittenWord], most: int, *, both: bool) -> Iterator[str]:
-    """Words as HTML; of too many the first ones, and of what was kept the last ones too."""
-    left = len(words) - most
-    if left <= 3:
-        yield from map(draw_word, words)
-        return
-    head = most // 2 if both else most
-    fold = f'<span class="fold"> … {plural(left, "more word")}{" … " * both}</span>'
-    yield from chain(map(draw_word, words[:head]), [fold], map(draw_word, words[head + left :]))
-
-
-def draw_word(word: WrittenWord) -> str:
-    """A word as HTML: its colour, ◆ where it fired, and what stands on it."""
-    shown = word.text.lstrip()
-    lead = word.text.removesuffix(shown)
-    classes = [f"h{word.level}"] if word.level else []
-    gem = ""
-    if word.hit:
-        gem = '<span class="gem" aria-hidden="true">◆</span>'
-        classes.append("hit")
-    css = f' class="{" ".join(classes)}"' if classes else ""
-    about = f' title="{esc(word.about)}"' if word.about else ""
-    shade = "" if word.mark.shade is None else f" c{word.mark.shade}"
-    mark = f'<sup class="from{shade}">{esc(word.mark.text)}</sup>' if word.mark.text else ""
-    return f"{esc(lead)}{gem}<span{css}{about}>{esc(shown)}</span>{mark}"
+    return f"{plural(len(steps), 'step')} more: {retrievals}, {thrown}"
