@@ -4,19 +4,19 @@ pages.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from markupsafe import Markup
 
 from dragin_lab.drawn import draws
 from dragin_lab.study.attribution import Attribution, holds_value, is_attributed, plain_title
 from dragin_lab.trace.trace import Trace
-from dragin_lab.views.facts import esc, num, plural, short
+from dragin_lab.views.facts import plural, short
 from dragin_lab.views.pages import Page, render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 COLOURS = 6  # of passages, after which they begin again; the number tells them apart
 
@@ -43,34 +43,6 @@ def sign_word(source: Attribution, word: Any) -> Sign:
     others = f", {word.also}" if word.also else ""
     shade = source.shades[word.passage] % COLOURS
     return Sign(f"{word.passage}{doubts}{others}", shade)
-
-
-def explain_word(word: Any) -> str:
-    """The same as a sentence."""
-    if word.mark != "passage":
-        return "a guess: neither sure without passages nor from one"
-    lines = [f"from passage {word.passage}, of step {word.retrieval}: {num(word.nats, 1)} nats"]
-    if not word.sure:
-        lines.append("not likely with it either")
-    if not word.stands:
-        lines.append(f"it does not stand in passage {word.passage}")
-    if word.also:
-        lines.append(f"it stands in {word.also}{' too' * word.stands}")
-    return "; ".join(lines)
-
-
-def mark_word(source: Attribution, word: Any) -> tuple[str, str]:
-    """The HTML before and after a word, a row of ``Attribution.words``; ("", "") for a sure one."""
-    if word.mark == "sure":
-        return "", ""
-    about = esc(explain_word(word))
-    if word.mark == "guess":
-        return f'<span class="guess" data-i="{about}">', "</span>"
-    sign = sign_word(source, word)
-    unsure = "" if word.sure else " unsure"
-    opening = f'<span class="from c{sign.shade}{unsure}" data-i="{about}">'
-    label = sign.text.replace("?", "")  # the dotted line says it
-    return opening, f'<sup aria-label="{about}">{label}</sup></span>'
 
 
 def overview_marks(trace: Trace) -> dict[tuple[int, str, int], Sign]:
@@ -123,7 +95,8 @@ def attribution_page(source: Attribution) -> Page:
         trace=trace,
         known=True,
         rows=rows,
-        answer=Markup("".join(_draw_words(source))),
+        texts=_list_texts(source),
+        sign_word=partial(sign_word, source),
         bound=short(record.sure),
         retrievals=list(_list_retrievals(source)),
         sources=list_sources(trace),
@@ -140,22 +113,18 @@ def show_attribution(source: Attribution) -> str:
 _COUNTED = {"sure": "sure without passages", "passage": "from a passage", "guess": "guessed"}
 
 
-def _draw_words(source: Attribution) -> Iterator[str]:
-    """The answer, text by text, with ◆ where passages came in."""
+def _list_texts(source: Attribution) -> Iterator[tuple[str, list[int], Iterable[Any]]]:
+    """The answer's texts: which it is, the steps whose passages came in there, and its words."""
     came = set[int]()
     groups = source.words.groupby(["step", "source"], sort=False, dropna=False)
     for (step, name), words in groups:
-        if name == "extraction":
-            yield '<bdi class="tag dim">asked for the answer</bdi>'
-        else:
+        new = []
+        if name != "extraction":
             # its own retrieval came before a continuation
             until = step + (name == "continuation")
             new = [n for n in source.retrievals["step"] if n < until and n not in came]
             came.update(new)
-            yield from (f'<bdi class="tag ok">◆ {n}</bdi>' for n in new)
-        for word in words.itertuples():
-            opening, closing = mark_word(source, word)
-            yield f"{opening}{esc(word.word)}{closing} "
+        yield name, new, words.itertuples()
 
 
 def _say_found(retrieval: Any) -> str:

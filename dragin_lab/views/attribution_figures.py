@@ -40,10 +40,9 @@ def plot_attribution(source: Attribution) -> go.Figure:
     if not numbers:
         return theme.message(source.trace.question.text, "No passage was in view of what was kept.")
     words = source.tokens.groupby(["step", "source", "word"], sort=False, dropna=False)
-    nats, texts = words[numbers].sum(), words["text"].agg("".join)
-    labels = []
-    for place, text in enumerate(texts, 1):
-        labels.append(f"{place} {clip(text.strip(), 18)[0]}")
+    nats, texts = words[numbers].sum()[:WORDS], words["text"].agg("".join)[:WORDS]
+    names = [clip(text.strip(), 18)[0] for text in texts]
+    labels = [f"{place} {name}" for place, name in enumerate(names, 1)]
     figure = theme.Figure()
     others = set(numbers)
     for number, shade in source.shades.items():
@@ -57,11 +56,10 @@ def plot_attribution(source: Attribution) -> go.Figure:
         name = f"{plural(len(others), 'passage')} that gave no word"
         _add_bars(figure, labels, rest, name, {"color": theme.GREY})
     title = source.trace.question.text
-    if len(labels) > WORDS:
-        title += f" (the first {WORDS} of {len(labels)} words)"
-    shown = labels[:WORDS]
-    ticks = [theme.clip_label(label.split(" ", 1)[1], 18) for label in shown]
-    figure.update_xaxes(tickangle=-60, tickvals=shown, ticktext=ticks)
+    if words.ngroups > WORDS:
+        title += f" (the first {WORDS} of {words.ngroups} words)"
+    ticks = [theme.clip_label(name, 18) for name in names]
+    figure.update_xaxes(tickangle=-60, tickvals=labels, ticktext=ticks)
     look = {"barmode": "relative", "yaxis_title": "nats", "legend": theme.BELOW}
     return theme.finish(figure, title, 340, showlegend=True, **look)
 
@@ -71,9 +69,9 @@ def _add_bars(
 ) -> None:
     """What one passage gave to each word."""
     hover = []
-    for label, value in zip(labels[:WORDS], nats, strict=False):
+    for label, value in zip(labels, nats, strict=True):
         hover.append(f"{theme.label(label)}<br>{name}: {num(value, 2)} nats")
-    figure.add_bar(x=labels[:WORDS], y=nats[:WORDS], name=name, marker=look, customdata=hover)
+    figure.add_bar(x=labels, y=nats, name=name, marker=look, customdata=hover)
 
 
 @draws(Runs, "funnel")

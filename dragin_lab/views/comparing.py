@@ -27,7 +27,7 @@ from dragin_lab.results.runs import Runs
 from dragin_lab.text import printable
 from dragin_lab.trace.kept import cut_off, list_arrivals, list_kept_parts
 from dragin_lab.trace.trace import Step, Trace
-from dragin_lab.views.facts import clip, esc, plural
+from dragin_lab.views.facts import clip, plural
 from dragin_lab.views.pages import Page, open_trace, render, styled
 
 MAX_TRACES = 16
@@ -258,24 +258,21 @@ def describe_answers(runs: Runs, answers: Sequence[tuple[str, str, str]]) -> str
     """Answers to one question, by data set, id and method: why they are wrong, where they first
     part, both traces.
     """
-    lines, traces = [], {}
+    answered, traces = [], {}
     for dataset, id, name in answers:
         record, line = runs.record(id, name, dataset)
-        cause = runs.cause(id, name, dataset)
-        why = f" – {esc(cause.why)}" if cause else ""
-        lines.append(f"<b>{esc(name)}</b>: {esc(line['answer'])}{why}")
+        answered.append((name, line["answer"], runs.cause(id, name, dataset)))
         trace = runs.kept_trace(record, id)
         if trace is not None:
             traces[name] = trace
-    if len(traces) < len(answers):
-        lines.append("A run kept no trace of it.")
-    compared = ""
+    missing, difference, compared = len(traces) < len(answers), "", ""
     if len(traces) > 1:
         first, second, *_ = traces.values()
-        lines.append(f"First difference: {esc(_find_difference(first, second))}")
+        difference = _find_difference(first, second)
         compared = compare(first, second, labels=[*traces][:2]).html
+    said = render("answers.html", answers=answered, missing=missing, difference=difference)
     pages = [trace._repr_html_() for trace in traces.values()]
-    return "".join([styled(f"<p>{'<br>'.join(lines)}</p>"), compared, *pages])
+    return "".join([styled(said), compared, *pages])
 
 
 def _find_difference(first: Trace, second: Trace) -> str:

@@ -19,7 +19,7 @@ from dragin_lab.results.runs import Runs
 from dragin_lab.study.written_order import LINE, lay_out
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import theme
-from dragin_lab.views.facts import num
+from dragin_lab.views.facts import num, sign_of
 from dragin_lab.views.rows import measure_of, threshold_of
 
 LANES = 4  # of a row, of which the last is free
@@ -53,7 +53,7 @@ def draw_doubt(runs: Runs, method: str, limit: int = 50) -> go.Figure:
         parts.append(row.tokens.assign(lane=row.tokens["lane"] + LANES * y))
         cuts += [(x - 0.5, y) for x in row.cuts]
         names.append(theme.clip_label(trace.question.text, 26))
-        sign = theme.sign_of(trace.scores)
+        sign = sign_of(trace.scores)
         theme.write(figure, sign, row.end + 1, y, font_color=theme.SIGNS[sign])
     tokens = pd.concat(parts)
     add_tokens(figure, tokens, rows[0][1])

@@ -19,7 +19,6 @@ import plotly.graph_objects as go
 from dragin_lab.checks import shown
 from dragin_lab.drawn import draws
 from dragin_lab.errors import SettingError
-from dragin_lab.text import printable
 from dragin_lab.trace.draft import WORD, Word, character_words
 from dragin_lab.trace.kept import cut_off
 from dragin_lab.trace.trace import Draft, Prompt, Step, Trace
@@ -58,13 +57,15 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
     if not query.words:
         formulator = f"Query formulator {trace.method.get('what', '?')!r}"
         return theme.message(title, f"{formulator} does not weigh words by attention.")
-    words = map(printable, query.words)
-    candidates = {"word": [*words], "weight": query.weights, "chosen": query.chosen}
-    rows = pd.DataFrame(candidates).assign(part=find_parts(trace, asking))
-    rows = rows.tail(CANDIDATES).reset_index(drop=True)
-    rows["about"] = [
-        f"{theme.label(row.word)} · {row.part} · {num(row.weight)}" for row in rows.itertuples()
+    parts = find_parts(trace, asking)
+    hover = [
+        f"{theme.label(word)} · {part} · {num(weight)}"
+        for word, part, weight in zip(query.words, parts, query.weights, strict=True)
     ]
+    names = [theme.clip_label(word, 20) for word in query.words]
+    candidates = {"part": parts, "weight": query.weights, "chosen": query.chosen}
+    rows = pd.DataFrame(candidates | {"about": hover, "name": names})
+    rows = rows.tail(CANDIDATES).reset_index(drop=True)
     figure = theme.Figure()
     for part, chosen in product(PARTS, (True, False)):
         inside = rows[(rows["part"] == part) & (rows["chosen"] == chosen)]
@@ -84,8 +85,7 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
     draw_edges(rows["part"].tolist(), figure.add_vline, theme.GRID)
     left = len(query.words) - len(rows)
     about = chosen_line(query) + (f"; {plural(left, 'earlier word')} left out" if left else "")
-    ticks = {"tickvals": rows.index, "tickangle": -60}
-    ticks["ticktext"] = [theme.clip_label(word, 20) for word in rows["word"]]
+    ticks = {"tickvals": rows.index, "ticktext": rows["name"], "tickangle": -60}
     figure.update_xaxes(showgrid=False, title=about, **ticks)
     unit = unit_of(trace)
     hit = "the hit" if unit == "word" else f"the words that stand for the {unit}"

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 from unicodedata import normalize
 
-import numpy as np
 from markupsafe import Markup, escape
 
 from dragin_lab.core.answers import thoughts
@@ -113,6 +112,11 @@ def judge_answer(trace: Trace) -> tuple[str, str]:
     return ("partly", f"≈ partly right, F1 {f1:.2f}") if f1 > 0 else ("wrong", "✗ wrong")
 
 
+def sign_of(scores: Mapping[str, float]) -> str:
+    """✓ of a right answer, ✗ of a wrong one, "" where that is not known."""
+    return {1.0: "✓", 0.0: "✗"}.get(scores.get("em", -1.0), "")
+
+
 def header_facts(trace: Trace) -> list[tuple[str, str]]:
     """The lines of the header, without those that say nothing."""
     made = trace.provenance
@@ -209,15 +213,6 @@ def holds_gold(passage: Passage, golds: tuple[str, ...]) -> bool:
         g.strip() and re.search(rf"(?<!\w){re.escape(g.strip())}(?!\w)", text, re.IGNORECASE)
         for g in wanted
     )
-
-
-def query_pool(query: Query) -> list[tuple[str, float, bool, float]]:
-    """The candidates of a query: word, weight, whether it was chosen, and its share of the
-    largest weight.
-    """
-    shares = np.nan_to_num(query.weights / max(query.weights.max(initial=0.0), 1e-9))
-    columns = [values.tolist() for values in (query.weights, query.chosen, shares)]
-    return list(zip(query.words, *columns, strict=True))
 
 
 def chosen_line(query: Query) -> str:

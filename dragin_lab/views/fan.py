@@ -10,7 +10,7 @@ from dragin_lab.trace.draft import count_common
 from dragin_lab.trace.records import OtherWay
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import theme
-from dragin_lab.views.facts import shorten
+from dragin_lab.views.facts import shorten, sign_of
 from dragin_lab.views.rows import check_trace
 
 FORK, END = 0.28, 1.0  # of the width: where the last branch parts, and where all end
@@ -35,7 +35,7 @@ def draw_fan(trace: Trace) -> go.Figure:
     figure = theme.Figure()
     trunk = {"color": theme.INK, "width": 5}
     figure.add_scatter(x=[0, END], y=[0, 0], mode="lines", line=trunk, hoverinfo="skip")
-    head = f"as it was: <b>{theme.clip_label(trace.answer, 30)}</b> {theme.sign_of(trace.scores)}"
+    head = f"as it was: <b>{theme.clip_label(trace.answer, 30)}</b> {sign_of(trace.scores)}"
     write_lane(figure, 0, head, trace.text)
     places = np.linspace(0.04, FORK, len(ways))
     below = sum(way.retrieves for way in ways)
@@ -54,7 +54,7 @@ def draw_fan(trace: Trace) -> go.Figure:
 
 def draw_branch(figure: go.Figure, trace: Trace, way: OtherWay, x: float, y: float) -> None:
     """A branch from its decision to its own end, with what it comes to."""
-    sign = theme.sign_of(way.scores)
+    sign = sign_of(way.scores)
     dash = "dash" if sign == "✗" else "solid"
     line = {"color": theme.SIGNS[sign], "width": 2.5, "dash": dash}
     across, up = np.append(x + 0.08 * BEND, END), np.append(y * RISE, y)
@@ -84,8 +84,8 @@ def mark_decision(figure: go.Figure, step: Step, way: OtherWay, x: float) -> Non
     about = "<br>".join(map(theme.label, lines))
     fill, ink = (theme.PAPER, theme.INK) if way.retrieves else (theme.INK, theme.PAPER)
     look = {"marker": MARKS | {"color": fill}, "textfont": {"color": ink, "size": 11}}
-    look |= {"mode": "markers+text", "text": [str(way.step + 1)]}
-    figure.add_scatter(x=[x], y=[0], customdata=[about], **look)
+    number = {"mode": "markers+text", "text": [str(way.step + 1)]}
+    figure.add_scatter(x=[x], y=[0], customdata=[about], **number, **look)
 
 
 def weigh(trace: Trace, way: OtherWay) -> str:

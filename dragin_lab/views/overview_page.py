@@ -182,8 +182,9 @@ def read_words(texts: Texts, step: Step, name: str, marks: Marks) -> Iterator[Wr
         begins = b - len(shown.lstrip())
         kept = end is None or begins < end or not shown.strip()
         signs = [marks.get((step.index + 1, name, at + 1)) for at in tokens] if read else []
-        given = next(filter(None, signs), NO_SIGN)
-        drawn = WrittenWord(shown, kept, mark=given if isinstance(given, Sign) else Sign(given))
+        given = next(filter(None, signs), "")
+        mark = given if isinstance(given, Sign) else Sign(str(given))
+        drawn = WrittenWord(shown, kept, mark=mark)
         if columns:
             best = max(tokens, key=columns["level"].__getitem__)
             facts = columns["about"][best].splitlines()[2:3]

@@ -309,9 +309,9 @@ def draw_tokens(trace: Trace, rows: pd.DataFrame, title: str) -> go.Figure:
     if rows["cut"].any():
         theme.write(figure, CUT, 1, 1, xanchor="right", yref="y domain", **above)
         first = int(rows["cut"].argmax())
-        area = {"x0": first + 0.5, "x1": len(rows) + 0.5, "yref": "paper", "y0": 0, "y1": 1}
-        look = {"fillcolor": theme.AMBER, "opacity": 0.1, "line_width": 0}
-        figure.add_shape(type="rect", layer="below", **look, **area)
+        area = {"x0": first + 0.5, "x1": len(rows) + 0.5, "y0": 0, "y1": 1, "opacity": 0.1}
+        look = {"type": "rect", "fillcolor": theme.AMBER, "layer": "below", "yref": "paper"}
+        figure.add_shape(line_width=0, **look, **area)
     figure.update_xaxes(range=[0.5, max(len(rows), 1) + 0.5], showgrid=False)
     if len(rows) <= LABELLED:
         labels = [theme.clip_label(name, 18) for name in rows["name"]]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import textwrap
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from html import escape
 from typing import Any
@@ -162,11 +162,6 @@ def add_parts(figure: dict[str, Any], **parts: dict[str, Any]) -> dict[str, Any]
     for name, part in parts.items():
         layout[name] = [*layout.get(name, []), part]
     return figure | {"layout": layout}
-
-
-def sign_of(scores: Mapping[str, float]) -> str:
-    """✓ of a right answer, ✗ of a wrong one, "" where that is not known."""
-    return {1.0: "✓", 0.0: "✗"}.get(scores.get("em", -1.0), "")
 
 
 class Bands:

@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from dragin_lab.checks import count, flag, instance
 from dragin_lab.core.settings import title_setting
 from dragin_lab.drawn import draws
@@ -21,7 +19,7 @@ from dragin_lab.trace.kept import with_passages
 from dragin_lab.trace.trace import Prompt, Step, Trace, Words
 from dragin_lab.views import facts
 from dragin_lab.views.attribution import list_sources, overview_marks
-from dragin_lab.views.facts import clip, clip_html, esc, num, plural, shorten
+from dragin_lab.views.facts import clip, num, plural
 from dragin_lab.views.overview_page import draw_lines, find_lines
 from dragin_lab.views.pages import Page, open_trace, render
 from dragin_lab.views.plain import page_text
@@ -29,8 +27,6 @@ from dragin_lab.views.rows import check_trace, unit_of
 from dragin_lab.views.texts import Texts, read_pieces
 
 MAX_STEPS, OPEN_STEPS = 40, 6
-GEM = '<span class="gem" aria-hidden="true">◆</span>'
-HIT = f'<mark class="hit" tabindex="0">{GEM}<bdi class="vh">hit: </bdi>'
 
 
 def trace(source: Trace | str | Path) -> Page:
@@ -76,56 +72,14 @@ def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str
         since=since,
         most=MAX_STEPS,
         opened=few if len(few) <= OPEN_STEPS else (retrieving or few)[: OPEN_STEPS // 2],
-        draw=partial(draw_text, texts),
+        read_pieces=read_pieces,
+        with_passages=with_passages,
+        by_word=unit_of(shown) == "word",
         drawn=drawn,
         prompts=partial(prompt_parts, {}),
         known=since is None,
         sources=list_sources(shown),
     )
-
-
-def draw_text(texts: Texts, part: str, step: Step) -> Markup:
-    """The draft or the continuation of a step, token by token, as it was kept and thrown away."""
-    new = ' class="new"' if part == "continuation" and with_passages(step, part) else ""
-    out, ends = [f"<span{new}>"], "</span>"
-    fired = step.decision.token if step.decision is not None and part == "draft" else None
-    word = unit_of(texts.trace) == "word"
-    for kind, text, row in read_pieces(texts, step, part):
-        if kind == "text":
-            out.append(clip_html(text, 20_000))
-        elif kind == "token":
-            out.append(draw_token(text, row, fired))
-        elif kind == "cut":
-            ends = "</del>"
-            out.append('</span><bdi class="tag">✂ cut here · thrown away</bdi><del class="cut">')
-        elif word:
-            out.append(HIT if kind == "[" else "</mark>")
-        else:
-            above = " above" if kind == "]" and row["fires"] else ""
-            out.append(f'<bdi class="bracket{above}">{kind}</bdi>')
-            if kind == "]":
-                out.append(f'<bdi class="bracket tag{above}">{esc(text)}</bdi>')
-    if not getattr(step, part).text:
-        ends += '<span class="soft">nothing was written</span>'
-    elif step.kept_end(part) is None:
-        ends += '<bdi class="tag dim">not decided yet</bdi>'
-    return Markup(f'<div class="txt" dir="auto">{"".join(out)}{ends}</div>')
-
-
-def draw_token(text: str, row: dict[str, Any], fired: int | None) -> str:
-    """A token with its colour, and what is known of it on hover."""
-    about = row["about"]
-    if row["tokens"] > 1:
-        about += f"\n{row['tokens']} tokens make this character"
-    flags = {
-        f"h{row['level']}": row["level"],
-        "sp": row["start"] == row["stop"],
-        "unjudged": row["spared"],
-        "fired": row["fires"] and fired == row["index"],
-    }
-    css = " ".join(name for name, on in flags.items() if on)
-    shown = esc(text.replace("\n", "↵\n"))
-    return f'<span class="{css}" data-i="{esc(about)}">{shown}</span>'
 
 
 def prompt_parts(seen: dict[str, int], prompt: Prompt, number: int) -> Iterator[tuple[str, str]]:
@@ -156,39 +110,26 @@ def replayed(outcome: Outcome) -> Page:
     fire, be asked, change.
     """
     instance("outcome", outcome, Outcome, "give what dl.Replay(trace).at(...) returns")
-    why = f'<p class="soft">{esc(outcome.why)}</p>' if outcome.why else ""
-    head = f'<div class="head" role="status">{sum_up([outcome])}{why}</div>'
-    inner = head + trace_card(Texts(outcome.judged), turns=outcome.turns, since=outcome.since)
+    card = trace_card(Texts(outcome.judged), turns=outcome.turns, since=outcome.since)
+    sums = summary_rows([outcome])
+    inner = render("replayed.html", sums=sums, why=outcome.why, card=card)
     return Page(outcome.trace.question.text, inner)
 
 
-def sum_up(outcomes: Sequence[Outcome]) -> str:
-    """What outcomes come to, as HTML."""
-    sums = [f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in summary_rows(outcomes)]
-    return f'<dl class="facts">{"".join(sums)}</dl>'
-
-
 def part_row(outcome: Outcome) -> str:
-    """Where a trace parts from what was run, as a row: question, draft with ◆ then and now,
-    query, answer.
-    """
+    """Where a trace parts from what was run, as a row of a table."""
     assert outcome.since is not None
     step, turn = outcome.trace.steps[outcome.since], outcome.turns[outcome.since]
     text = "" if step.draft is None else step.draft.text
     then, now = first_hit(step, step.words), first_hit(step, turn.words)
     marks = {then: "del", now: "mark"}  # one that stays has the latter
-    shown, place = "", 0
+    hits, place = [], 0
     for start, stop in sorted(filter(None, marks)):
-        css = marks[start, stop]
-        shown += f"{esc(text[place:start])}<{css}>◆{esc(text[start:stop])}</{css}>"
+        hits.append((text[place:start], marks[start, stop], text[start:stop]))
         place = stop
-    asks = esc(turn.query.text) if turn.query is not None else '<span class="soft">–</span>'
-    was = {1.0: "✓", 0.0: "✗"}.get(
-        outcome.trace.scores.get("em", -1.0), esc(shorten(outcome.trace.answer, 40))
+    return render(
+        "parted.html", trace=outcome.trace, hits=hits, rest=text[place:], query=turn.query
     )
-    question = esc(shorten(outcome.trace.question.text, 90))
-    cells = (question, f"{shown}{esc(text[place:])}", asks, f"{was} → ?")
-    return f"<tr>{''.join(f'<td dir=auto>{cell}</td>' for cell in cells)}</tr>"
 
 
 def first_hit(step: Step, words: Words) -> tuple[int, int] | None:

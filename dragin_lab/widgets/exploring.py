@@ -26,7 +26,7 @@ from dragin_lab.trace.trace import Branches, Question, Trace
 from dragin_lab.views import theme
 from dragin_lab.views.comparing import compare
 from dragin_lab.views.facts import ended_line, esc, percent, shorten
-from dragin_lab.views.pages import open_trace, styled
+from dragin_lab.views.pages import open_trace, render, styled
 from dragin_lab.views.rows import draw_tokens, find_text, heatmap, list_alternatives, token_rows
 from dragin_lab.widgets.control import Control, Drawing, figure_json, row
 
@@ -141,11 +141,8 @@ class Explorer(Control):
         self.without.disabled = self.lab is None or not retrieved
         passages = [(shorten(f"{p.title}: {p.text}", 90), p) for p in step.passages]
         self.keep.options, self.keep.value = passages, step.passages
-        page = f"<p>{esc('' if decision is None else decision.reason)}</p>"
-        if query is not None:
-            titles = "".join(f"<li>{esc(title)}</li>" for title, _ in passages)
-            page += f"<p>⌕ <b>{esc(query.text)}</b></p><ol>{titles}</ol>"
-        self.step_page.value = f'<div class="mathjax_ignore">{page}</div>'
+        titles = [title for title, _ in passages]
+        self.step_page.value = render("step.html", step=step, titles=titles)
         fired = self.rows.index[self.rows["opens"]]
         self.opening = True
         self.token.max = max(len(self.rows), 1)
@@ -201,10 +198,10 @@ class Explorer(Control):
         def keep(trace: Trace) -> None:
             if trace.ended in ("cancelled", "error"):
                 return self.say("Stopped; nothing was added.")
-            added = tree.add(trace)
+            tree.add(trace)
             self.opening = True
             self.which.options = self.list_branches()
-            self.which.value = next(i for i, one in enumerate(tree) if one is added)
+            self.which.value = tree.find(trace.fingerprint)
             self.open_trace()
             return self.say("")
 
@@ -280,7 +277,7 @@ class AskLive(Control):
         settings = {} if self.theta.disabled else {"threshold": self.theta.value}
         method = self.make_method(**settings)
         asked = self.given if text == self.given.text else text
-        self.done, self.under_way, self.shown_at = "", list[str](), 0.0
+        self.done, self.under_way, self.shown_at = "", list[Any](), 0.0
         self.trace = self.run(
             lambda: open_stream(self.lab.setup(method), asked, method), self.end, self.show_event
         )
@@ -291,17 +288,15 @@ class AskLive(Control):
         if isinstance(event, TokenWritten):
             level = int(np.clip(1 + (event.entropy - CERTAIN) / (LOST - CERTAIN) * 9, 0, 9))
             tip = f"entropy {event.entropy:.3f}, probability {np.exp(event.logprob):.2f}"
-            self.under_way.append(f'<span class="h{level}" title="{tip}">{esc(event.text)}</span>')
+            self.under_way.append((level, tip, event.text))
             if time.monotonic() - self.shown_at < EVERY:
                 return
             writing = f"step {event.step + 1}, {event.kind} …"
         else:  # the page is drawn where a step went on, not for each token
             self.under_way.clear()
             self.done = trace._repr_html_()
-        text = f'<small>{writing}</small><div class="txt">{"".join(self.under_way)}</div>'
-        self.page.value = self.done + styled(
-            f'<div class="dl"><div class="head">{text}</div></div>'
-        )
+        shown = render("under_way.html", writing=writing, tokens=self.under_way)
+        self.page.value = self.done + styled(shown)
         self.shown_at = time.monotonic()
 
     def end(self, trace: Trace) -> None:

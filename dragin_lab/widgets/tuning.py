@@ -25,21 +25,17 @@ from dragin_lab.study.stored_drafts import fits_trace
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.curves import draw_curve
-from dragin_lab.views.facts import esc, plural, short
-from dragin_lab.views.pages import open_trace, styled
+from dragin_lab.views.facts import esc
+from dragin_lab.views.pages import open_trace, render, styled
 from dragin_lab.views.results import draw_board
 from dragin_lab.views.rows import draw_tokens, judged_rows
-from dragin_lab.views.trace_page import part_row, replayed, sum_up
+from dragin_lab.views.trace_page import part_row, replayed, summary_rows
 from dragin_lab.widgets.board import ThetaBoard
 from dragin_lab.widgets.control import figure_json, row
 from dragin_lab.widgets.curve_board import CurveBoard, CurveEvents, write_method
 
 STEPS = 40  # values of θ that every trace is judged at
 SHOWN = 100  # traces whose words are listed
-HEADINGS = (
-    "<thead><tr><th>question</th><th>the draft where it parts</th><th>asks now</th><th>answer</th>"
-    "</tr></thead>"
-)
 # two pages, under one another where it is narrow
 BESIDE = {"flex": "1 1 440px", "width": "auto", "min_width": "0"}
 
@@ -59,11 +55,8 @@ class Board(ThetaBoard):
 
     def __init__(self, replays: list[Replay], lab: MakesSetups | None, measured: Any) -> None:
         self.replays, self.lab, self.ran = replays, lab, list[Trace]()
-        asked: list[tuple[str, int | None]] = []
-        if len(replays) > 1:
-            asked.append(("(no trace)", None))
-        for place, replay in enumerate(replays):
-            asked.append((replay.trace.question.text, place))
+        asked: list[tuple[str, int | None]] = [("(no trace)", None)] * (len(replays) > 1)
+        asked += [(replay.trace.question.text, place) for place, replay in enumerate(replays)]
         own = replays[0].method.threshold
         assert own is not None
         super().__init__(choose_thetas(replays), float(own), asked)
@@ -143,8 +136,9 @@ class Board(ThetaBoard):
         if setup.cache is None:
             setup = replace(setup, cache=Cache())
         asked = as_benchmark([replay.trace.question for replay in self.replays])
-        extent: dict[str, Any] = {"lowest": None, "most": MOST}
-        making = begin_curve(setup, method, asked, output=None, batch_size=1, **extent)
+        making = begin_curve(
+            setup, method, asked, lowest=None, most=MOST, output=None, batch_size=1
+        )
 
         def grow(_: str, curve: Any) -> None:
             if curve.complete:
@@ -165,13 +159,12 @@ class Board(ThetaBoard):
         self.texts.options, self.page.value, self.beside.value = [], "", ""
         if self.which.value is None:
             return
-        numbers, retrieved = [], []
-        for step in self.replays[self.which.value].trace.steps:
-            if step.draft is not None:
-                numbers.append(step.index + 1)
-                retrieved += [step.index + 1] * (step.query is not None)
-        self.texts.options = numbers
-        self.texts.value = next(iter(retrieved + numbers), None)
+        steps = self.replays[self.which.value].trace.steps
+        drafted = [step for step in steps if step.draft is not None]
+        retrieved = [step for step in drafted if step.query is not None]
+        self.texts.options = [step.index + 1 for step in drafted]
+        for first in (retrieved + drafted)[:1]:
+            self.texts.value = first.index + 1
         self.show_trace()
 
     def show_trace(self) -> None:
@@ -332,17 +325,16 @@ def list_changes(outcomes: Sequence[Outcome], theta: float, rows: dict[int, str]
     for outcome in parted:
         if id(outcome.turns) not in rows:
             rows[id(outcome.turns)] = part_row(outcome)
-    n = plural(len(outcomes), "trace")
-    same = f"{len(outcomes) - len(parted)} of {n} stay as they are, {len(parted)} part here"
-    marks = "<mark>◆ fires now</mark> <del>◆ fired before</del>"
-    body = f"<p><b>θ {short(theta)}: {same}.</b> {marks}</p>{sum_up(outcomes)}"
-    if parted:
-        shown = "".join(rows[id(outcome.turns)] for outcome in parted[:SHOWN])
-        more = len(parted) - SHOWN
-        left = f"<p>… {plural(more, 'more trace')}</p>" if more > 0 else ""
-        table = f"<table>{HEADINGS}<tbody>{shown}</tbody></table>{left}"
-        body += f'<div class="wide" tabindex="0">{table}</div>'
-    return styled(f'<div class="dl"><div class="head board">{body}</div></div>')
+    return styled(
+        render(
+            "changes.html",
+            theta=theta,
+            n=len(outcomes),
+            parted=len(parted),
+            sums=summary_rows(outcomes),
+            rows=[rows[id(outcome.turns)] for outcome in parted[:SHOWN]],
+        )
+    )
 
 
 def round_up(value: float) -> float:
