@@ -40,7 +40,8 @@ def plot_attribution(source: Attribution) -> go.Figure:
     if not numbers:
         return theme.message(source.trace.question.text, "No passage was in view of what was kept.")
     words = source.tokens.groupby(["step", "source", "word"], sort=False, dropna=False)
-    nats, texts = words[numbers].sum()[:WORDS], words["text"].agg("".join)[:WORDS]
+    nats = words[numbers].sum()[:WORDS]
+    texts = words["text"].agg("".join)[:WORDS]
     names = [clip(text.strip(), 18)[0] for text in texts]
     labels = [f"{place} {name}" for place, name in enumerate(names, 1)]
     figure = theme.Figure()
@@ -80,24 +81,33 @@ def draw_funnel(runs: Runs, by: str = "method") -> go.Figure:
     answer (a Sankey). ``by`` is "method" or "dataset".
     """
     choice("by", by, ("method", "dataset"))
-    retrievals = runs.retrievals
-    rows = retrievals[[by]].astype(str)
-    # where no passage is labelled, what is known is whether the gold answer stands in one
-    holds = retrievals["holds gold"].map(HOLDS).fillna("found? unknown")
-    rows["found"] = retrievals["found"].map(FOUND).fillna(holds)
-    rows["used"] = retrievals["used"].map(USED)
-    rows["right"] = retrievals["right"].map(RIGHT).fillna("no gold answer")
+    rows = say_states(runs.retrievals, by)
     stages = [*rows]
-    colours = dict(zip(rows[by].unique(), cycle(theme.COLOURS), strict=False))
-    bands, places = theme.Bands(), dict[tuple[str, str], int]()
+    names = rows[by].unique()
+    colours = dict(zip(names, cycle(theme.COLOURS), strict=False))
+    bands = theme.Bands()
+    places = dict[tuple[str, str], int]()
     for stage in stages:
         for value, n in rows[stage].value_counts(sort=False).items():
             places[stage, value] = bands.add(f"{value} {n}", theme.GREY)
     for stage, following in pairwise(stages):
         joined = rows.groupby([rows[by], rows[stage], rows[following]], sort=False)
         for (name, start, end), n in joined.size().items():
-            about = f"{n} retrievals of {theme.label(name)}: {start} → {end}"
-            source, target = places[stage, start], places[following, end]
+            whose = theme.label(name)
+            about = f"{n} retrievals of {whose}: {start} → {end}"
+            source = places[stage, start]
+            target = places[following, end]
             bands.join(source, target, n, colours[name], about)
     title = f"{len(rows)} retrievals: asked, found, used, part of a right answer"
     return theme.finish(bands.draw(), title, 380)
+
+
+def say_states(retrievals: pd.DataFrame, by: str) -> pd.DataFrame:
+    """A row for each retrieval: whose it is, and in words whether it was found, used and right."""
+    rows = retrievals[[by]].astype(str)
+    # where no passage is labelled, what is known is whether the gold answer stands in one
+    holds = retrievals["holds gold"].map(HOLDS).fillna("found? unknown")
+    rows["found"] = retrievals["found"].map(FOUND).fillna(holds)
+    rows["used"] = retrievals["used"].map(USED)
+    rows["right"] = retrievals["right"].map(RIGHT).fillna("no gold answer")
+    return rows

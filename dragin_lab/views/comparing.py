@@ -67,7 +67,8 @@ class Sentence:
             words = [word for _, word, _ in self.words]
             matcher = SequenceMatcher(None, base.text.split(), words, autojunk=False)
             for match in matcher.get_matching_blocks():
-                new[match.b : match.b + match.size] = [False] * match.size
+                stop = match.b + match.size
+                new[match.b : stop] = [False] * match.size
         pieces = []
         for place, step in self.came:
             pieces.append((place, (step.index + 1, "", False, False)))

@@ -60,7 +60,8 @@ def draw_steps(table: pd.DataFrame, name: str) -> list[go.Scatter]:
         for column in (f"{name}_low", f"{name}_high", name)
     )
     low.update(line_width=0, hoverinfo="skip")
-    high.update(line_width=0, hoverinfo="skip", fill="tonexty", fillcolor=theme.tint(theme.BLUE))
+    high.update(line_width=0, hoverinfo="skip")
+    high.update(fill="tonexty", fillcolor=theme.tint(theme.BLUE))
     hover = [f"{say_range(row)}<br>{say_measure(row, name)}" for row in table.to_dict("records")]
     steps.update(customdata=[*hover, hover[-1]], line_color=theme.BLUE, line_width=2)
     return [low, high, steps]

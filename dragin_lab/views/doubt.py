@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +23,6 @@ from dragin_lab.views.rows import measure_of, threshold_of
 
 LANES = 4  # of a row, of which the last is free
 SCALE = [[0, "#dbe8f1"], [0.4, "#5d9cc8"], [1, "#06263f"]]  # darker is more, in grey too
-BARE = [[0, "#dedbd6"], [1, "#dedbd6"]]
 KEY = {"len": 160, "lenmode": "pixels", "thickness": 10}
 ROW, HEAD = 18, 200  # pixels
 BAR = {"symbol": "line-ns", "size": ROW // 2, "line": {"width": 2.5, "color": theme.AMBER}}
@@ -51,16 +49,18 @@ def draw_doubt(runs: Runs, method: str, limit: int = 50) -> go.Figure:
     parts, cuts, names = [], [], []
     for y, (row, trace) in enumerate(rows):
         parts.append(row.tokens.assign(lane=row.tokens["lane"] + LANES * y))
-        cuts += [(x - 0.5, y) for x in row.cuts]
+        for x in row.cuts:
+            cuts.append((x - 0.5, y))
         names.append(theme.clip_label(trace.question.text, 26))
         sign = sign_of(trace.scores)
         theme.write(figure, sign, row.end + 1, y, font_color=theme.SIGNS[sign])
     tokens = pd.concat(parts)
     add_tokens(figure, tokens, rows[0][1])
-    across, down = np.reshape(cuts, (-1, 2)).T
-    add_marks(figure, across, down, "retrieved", BAR)
+    retrieved = pd.DataFrame(cuts, columns=["x", "y"])
+    add_marks(figure, retrieved, "retrieved", BAR)
+    tokens["y"] = (tokens["lane"] - LINE) / LANES
     given = tokens[tokens["given"]]
-    add_marks(figure, given["x"], (given["lane"] - LINE) / LANES, "a passage gave it", DOT)
+    add_marks(figure, given, "a passage gave it", DOT)
     n = len(rows)
     ticks = {"tickvals": [*range(n)], "ticktext": names, "tickfont_size": 10}
     figure.update_yaxes(range=[n - 0.4, -0.6], showgrid=False, **ticks)
@@ -81,16 +81,18 @@ def find_traces(runs: Runs, method: str) -> Iterator[Trace]:
 
 def add_tokens(figure: go.Figure, tokens: pd.DataFrame, trace: Trace) -> None:
     """A cell a token, as dark as its score is near the θ of ``trace``; unscored ones are grey."""
-    measure, theta = measure_of(trace), threshold_of(trace)
+    measure = measure_of(trace)
     scores = tokens["score"].to_numpy(float)  # (n,)
     hover = []
     for text, score in zip(tokens["text"], scores, strict=True):
         hover.append(f"{theme.label(text)}<br>{measure} {num(score)}")
     about = spread(tokens, hover)
     shared = {"y0": -LINE / LANES, "dy": 1 / LANES, "customdata": about, "hoverongaps": False}
-    bare = spread(tokens, np.where(np.isnan(scores), 0, np.nan)).astype(float)
-    figure.add_heatmap(z=bare, colorscale=BARE, showscale=False, **shared)
-    top, name = theta, f"θ {theta:g}"
+    unscored = np.where(np.isnan(scores), 0, np.nan)
+    bare = spread(tokens, unscored).astype(float)
+    figure.add_heatmap(z=bare, colorscale=["#dedbd6"] * 2, showscale=False, **shared)
+    top = theta = threshold_of(trace)
+    name = f"θ {theta:g}"
     if not theta > 0:
         top = np.nanmax(scores, initial=1.0)
         name = f"{top:.2g}"
@@ -99,7 +101,7 @@ def add_tokens(figure: go.Figure, tokens: pd.DataFrame, trace: Trace) -> None:
     figure.add_heatmap(z=spread(tokens, scores).astype(float), **look, **shared)
 
 
-def spread(tokens: pd.DataFrame, values: Any) -> np.ndarray:
+def spread(tokens: pd.DataFrame, values: np.ndarray | list[str]) -> np.ndarray:
     """(lanes, x) object: each token's value in its lane and place, None elsewhere."""
     lane, x = tokens["lane"], tokens["x"]
     rows = lane.max() // LANES + 1
@@ -108,6 +110,6 @@ def spread(tokens: pd.DataFrame, values: Any) -> np.ndarray:
     return cells
 
 
-def add_marks(figure: go.Figure, x: Any, y: Any, name: str, look: dict[str, Any]) -> None:
-    shown = {"mode": "markers", "marker": look, "hoverinfo": "skip", "showlegend": len(x) > 0}
-    figure.add_scatter(x=x, y=y, name=name, **shown)
+def add_marks(figure: go.Figure, marks: pd.DataFrame, name: str, look: dict[str, object]) -> None:
+    shown = {"mode": "markers", "marker": look, "hoverinfo": "skip", "showlegend": len(marks) > 0}
+    figure.add_scatter(x=marks["x"], y=marks["y"], name=name, **shown)

@@ -35,15 +35,19 @@ def draw_fan(trace: Trace) -> go.Figure:
     figure = theme.Figure()
     trunk = {"color": theme.INK, "width": 5}
     figure.add_scatter(x=[0, END], y=[0, 0], mode="lines", line=trunk, hoverinfo="skip")
-    head = f"as it was: <b>{theme.clip_label(trace.answer, 30)}</b> {sign_of(trace.scores)}"
+    answer = theme.clip_label(trace.answer, 30)
+    head = f"as it was: <b>{answer}</b> {sign_of(trace.scores)}"
     write_lane(figure, 0, head, trace.text)
     places = np.linspace(0.04, FORK, len(ways))
-    below = sum(way.retrieves for way in ways)
-    above = len(ways) - below
+    above = sum(not way.retrieves for way in ways)
+    below = len(ways) - above
     figure.update_xaxes(visible=False, range=[-0.01, END])
     figure.update_yaxes(visible=False, range=[-below - 0.5, above + 0.5])
     # the next lane of those that asked nothing, and of those that asked
-    lanes = {False: iter(range(above, 0, -1)), True: iter(range(-below, 0))}
+    lanes = {
+        False: iter(range(above, 0, -1)),
+        True: iter(range(-below, 0)),
+    }
     for way, place in zip(ways, places, strict=True):
         draw_branch(figure, trace, way, place, next(lanes[way.retrieves]))
     for way, place in zip(ways, places, strict=True):
@@ -57,14 +61,18 @@ def draw_branch(figure: go.Figure, trace: Trace, way: OtherWay, x: float, y: flo
     sign = sign_of(way.scores)
     dash = "dash" if sign == "✗" else "solid"
     line = {"color": theme.SIGNS[sign], "width": 2.5, "dash": dash}
-    across, up = np.append(x + 0.08 * BEND, END), np.append(y * RISE, y)
+    across = np.append(x + 0.08 * BEND, END)
+    up = np.append(y * RISE, y)
     about = [theme.label(way.text)] * len(up)
-    figure.add_scatter(x=across, y=up, mode="lines", line=line, customdata=about)
+    shown = {"mode": "lines", "line": line, "customdata": about}
+    figure.add_scatter(x=across, y=up, **shown)
     name = "had it asked" if way.retrieves else "without it"
     answer = theme.clip_label(way.answer, 30)
-    head = f"{way.step + 1} {name}: <b>{answer}</b> {sign} · {weigh(trace, way)}"
-    parting = way.text.rfind(" ", 0, count_common(way.text, trace.text))
-    write_lane(figure, y, head, way.text[parting + 1 :])
+    price = weigh(trace, way)
+    head = f"{way.step + 1} {name}: <b>{answer}</b> {sign} · {price}"
+    parts = count_common(way.text, trace.text)
+    start = way.text.rfind(" ", 0, parts) + 1
+    write_lane(figure, y, head, way.text[start:])
 
 
 def write_lane(figure: go.Figure, y: float, head: str, text: str) -> None:
@@ -82,7 +90,9 @@ def mark_decision(figure: go.Figure, step: Step, way: OtherWay, x: float) -> Non
     if step.query is not None:
         lines.append(f"asked: {step.query.text}")
     about = "<br>".join(map(theme.label, lines))
-    fill, ink = (theme.PAPER, theme.INK) if way.retrieves else (theme.INK, theme.PAPER)
+    fill, ink = theme.INK, theme.PAPER
+    if way.retrieves:
+        fill, ink = ink, fill
     look = {"marker": MARKS | {"color": fill}, "textfont": {"color": ink, "size": 11}}
     number = {"mode": "markers+text", "text": [str(way.step + 1)]}
     figure.add_scatter(x=[x], y=[0], customdata=[about], **number, **look)

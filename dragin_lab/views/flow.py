@@ -80,12 +80,15 @@ def add_given(bands: theme.Bands, source: Attribution, step: int) -> int:
     words = source.words[source.words["mark"] == "passage"]
     words = words[words["retrieval"] == step]
     total = words["nats"].sum() or 1.0
-    for row, colour in zip(passages.itertuples(), cycle(theme.COLOURS), strict=False):
+    coloured = zip(passages.itertuples(), cycle(theme.COLOURS), strict=False)
+    for row, colour in coloured:
         given = words[words["passage"] == row.number]
         shade = colour if len(given) else theme.GREY
         passage = bands.add(f"{row.number} {row.title}", shade)
-        share = max(given["nats"].sum() / total, UNUSED)
-        bands.join(QUERY, passage, share, shade, say_nats(row.title, row.nats))
+        gave = given["nats"].sum() / total
+        share = max(gave, UNUSED)
+        about = say_nats(row.title, row.nats)
+        bands.join(QUERY, passage, share, shade, about)
         for word in given.itertuples():
             node = bands.add(word.word, shade)
             about = say_nats(word.word, word.nats)

@@ -159,7 +159,8 @@ def ask(lines: list[Line], step: Step, query: Query) -> None:
     """Say what was asked and found, where the text goes on."""
     last = lines[-1]
     before = "" if last.words and not last.gone else last.kept
-    titles = " · ".join(dict.fromkeys(passage.title or passage.id for passage in step.passages))
+    found = [passage.title or passage.id for passage in step.passages]
+    titles = " · ".join(dict.fromkeys(found))
     asked = Line(step.index, before)
     asked.asked = shorten(query.text or "(empty query)", 90)
     asked.found = shorten(titles or "nothing was found", 70)
@@ -215,6 +216,8 @@ def sum_up_between(trace: Trace, first: list[Line], last: list[Line]) -> str:
         return ""
     tokens = sum(len(text) for _, _, text in list_written(steps))
     gone = sum(step.discarded_tokens for step in steps)
-    retrievals = plural(sum(step.query is not None for step in steps), "retrieval")
+    asked = sum(step.query is not None for step in steps)
+    whole = plural(len(steps), "step")
+    retrievals = plural(asked, "retrieval")
     thrown = f"{gone:,} of {plural(tokens, 'token')} thrown away"
-    return f"{plural(len(steps), 'step')} more: {retrievals}, {thrown}"
+    return f"{whole} more: {retrievals}, {thrown}"

@@ -152,9 +152,10 @@ def place_ticks(values: list[Any], scaled: bool) -> dict[str, Any]:
     some have no name.
     """
     if not scaled:
-        names = [theme.clip_label(one, 24) for one in values]
+        names = [theme.clip_label(value, 24) for value in values]
+        labels = [theme.label(value) for value in values]
         angle = -60 if len(values) > 6 else None
-        ticks = {"tickvals": [*map(theme.label, values)], "ticktext": names}
+        ticks = {"tickvals": labels, "ticktext": names}
         return {"type": "category", "tickangle": angle} | ticks
     places = range(len(values))
     names = [""] * len(values)

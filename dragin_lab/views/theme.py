@@ -236,8 +236,10 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     from dragin_lab.core.method import METHODS
 
     ranks = {name: rank for rank, name in enumerate(METHODS)}
+    ranked = sorted(set(names))
+    ranked.sort(key=lambda name: ranks.get(name, LOOKS))
     places = dict[str, int]()
-    for name in sorted(set(names), key=lambda name: (ranks.get(name, LOOKS), name)):
+    for name in ranked:
         first = ranks.get(name, zlib.crc32(name.encode()))
         in_turn = [(first + step) % LOOKS for step in range(LOOKS)]
         count_alike = partial(_count_alike, places.values())

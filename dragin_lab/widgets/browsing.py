@@ -110,7 +110,8 @@ class Browser(Control):
             rows = rows.sort_values(self.order.value)
         sought = self.search.value.casefold().split()
         texts = map(" ".join, rows.astype(str).fillna("").to_numpy())
-        rows = rows.loc[[all(word in text.casefold() for word in sought) for text in texts]]
+        held = [all(word in text.casefold() for word in sought) for text in texts]
+        rows = rows.loc[held]
         shown, chosen = rows[:ROWS].round(2), self.table.value
         lines = [
             "  ".join(str(row[name])[:width].ljust(width) for name, width in WIDTHS.items())

@@ -55,8 +55,11 @@ class Board(ThetaBoard):
 
     def __init__(self, replays: list[Replay], lab: MakesSetups | None, measured: Any) -> None:
         self.replays, self.lab, self.ran = replays, lab, list[Trace]()
-        asked: list[tuple[str, int | None]] = [("(no trace)", None)] * (len(replays) > 1)
-        asked += [(replay.trace.question.text, place) for place, replay in enumerate(replays)]
+        asked: list[tuple[str, int | None]] = []
+        if len(replays) > 1:
+            asked.append(("(no trace)", None))
+        for place, replay in enumerate(replays):
+            asked.append((replay.trace.question.text, place))
         own = replays[0].method.threshold
         assert own is not None
         super().__init__(choose_thetas(replays), float(own), asked)
@@ -253,7 +256,9 @@ def choose_thetas(replays: list[Replay]) -> list[float]:
     own = float(method.threshold)  # type: ignore[arg-type]
     known = method.trigger.declared()["threshold"]
     fired = [own, *list_fired(replays)]
-    low = known.ge if math.isfinite(known.ge) else min(2 * own, *fired)
+    low = known.ge
+    if not math.isfinite(low):
+        low = min(2 * own, *fired)
     top = known.top or max(2 * own, 1.1 * max(fired))
     step = round_up((top - low) / STEPS)
     grid = np.arange(low, top + step, step).round(9).clip(max=top)
