@@ -230,10 +230,9 @@ def tune(
         replays.append(Replay(trace, tokenizer=own, nlp=nlp))
     if not replays:
         raise SettingError("there is no trace to tune; give one or a list of them")
-    method = replays[0].method
+    method, ignored = replays[0].method, {"threshold": None, "label": ""}
     for replay in replays:
-        alike = replay.method.settings | {"threshold": method.threshold, "label": ""}
-        if alike != method.settings | {"label": ""}:
+        if replay.method.settings | ignored != method.settings | ignored:
             one, two = write_method(method), write_method(replay.method)
             raise SettingError(
                 f"the traces are of several methods, {one} and {two}; give those of one"
