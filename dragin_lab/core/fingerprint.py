@@ -37,7 +37,8 @@ from dragin_lab.checks import is_built_in
 from dragin_lab.core.written import KEY, NAME, Source, read_source
 from dragin_lab.errors import describe_error
 
-Node = str | dict[str, Any]
+Nodes = dict[str, Any]  # by name
+Node = str | Nodes
 _Described = dict[int, tuple[Node, Any]]
 
 UNKNOWN = "not known: "
@@ -204,9 +205,9 @@ class _Look:
 
     def _read_named(
         self, named: Mapping[Any, Any], *owners: Any, name: Callable[[Any], str] = str
-    ) -> dict[str, Any]:
+    ) -> Nodes:
         """Values by name, without those of their owners that are written."""
-        nodes: dict[str, Any] = {}
+        nodes: Nodes = {}
         for key, one in named.items():
             left_out = any((id(owner), key) in self.written for owner in owners)
             if inspect.isfunction(one) or not left_out:
@@ -228,7 +229,7 @@ class _Look:
             self.used |= source.attributes
         # of compiled code, another version of Python gives another description
         known_by = source.text or self.read(function.__code__)
-        node: dict[str, Any] = {"(source)": known_by if own else name}
+        node: Nodes = {"(source)": known_by if own else name}
         for key, (scope, one) in outside.items():
             dotted = re.findall(rf"\b{key}\b\.?(\w*)", source.text)
             if (scope, key) in self.written:
@@ -264,7 +265,7 @@ class _Look:
         names = [f"{base.__module__}.{base.__qualname__}" for base in value.__mro__]
         if not _is_own(value):
             return names[0]
-        nodes: dict[str, Any] = {"(is)": value.__name__, "(bases)": repr(names[1:])}
+        nodes: Nodes = {"(is)": value.__name__, "(bases)": repr(names[1:])}
         for base in filter(_is_own, value.__mro__):
             objects = self.instances.setdefault(base, SimpleNamespace())
             members = _list_members(base)
@@ -321,7 +322,7 @@ class _Look:
         if not hasattr(value, "pipeline"):
             return self.read(value.to_bytes(exclude=["vocab"]))
         vocab = value.vocab
-        getters = value.vocab.lex_attr_getters
+        getters = vocab.lex_attr_getters
         is_stop = getters[sys.modules["spacy"].attrs.IS_STOP]
         stops = {word.text for word in vocab if word.is_stop != is_stop(word.text)}
         named = {"words": getters, "stop words": stops}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from transformers import BitsAndBytesConfig
 
 from dragin_lab.checks import choice, shown
 from dragin_lab.errors import ModelError, SettingError
+
+Arguments = Mapping[str, Any]  # of a call, as its user gave them
 
 #: What the files of a source are found by: those of its configuration and tokenizer too.
 FINDING = (

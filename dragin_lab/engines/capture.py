@@ -109,7 +109,9 @@ def capture(
         raise ModelError(
             f"nothing to capture: {lm.no_attention}; a Lab of this model measures its probabilities"
         )
-    own, generate, tape = vars(model).get("generate"), model.generate, Tape()
+    own = vars(model).get("generate")
+    generate = model.generate
+    tape = Tape()
 
     @wraps(generate)
     def recording(*args: Any, **kwargs: Any) -> Any:

@@ -29,15 +29,20 @@ from dragin_lab.warning import warn
 
 #: Texts whose ids a model that transformers does not run must read as the tokenizer does.
 TEXTS = ("Who directed the film Jaws?", "Zoë paid 1,250 € in Łódź.", " two  spaces,\na line")
-_TOKENS, _PROMPT = 13, 10  # of the text, and of its prompt
+_TOKENS = 13  # of the text
+_PROMPT = 10  # of them, of its prompt
 _PARTS = {"exemplars": (0, 3), "passages": (3, 7)}  # of the prompt, where it is read in parts
 _PADDED = 2  # tokens that the second text of the batch is shorter
 #: What limits how far a layer looks back. Windows of at most so many tokens are gone beyond, by so
 #: many tokens; larger ones are narrowed.
 _WINDOWS = ("sliding_window", "index_topk", "attention_chunk_size")
-_NEAR, _BEYOND, _NARROW, _GREEDY = 64, 5, 8, 4
+_NEAR = 64
+_BEYOND = 5
+_NARROW = 8
+_GREEDY = 4
 #: What a failed check costs where the model can be used all the same.
-WHOLE, ALONE = "prompts are read whole", "drafts are written one at a time"
+WHOLE = "prompts are read whole"
+ALONE = "drafts are written one at a time"
 
 
 @dataclass(frozen=True)
@@ -80,11 +85,9 @@ class Limits(NamedTuple):
 #: By the type that computes. A few rounding steps in half precision, as the eager attention rounds
 #: and a batch may take other kernels; what is quantized as it is read depends on what stands beside
 #: it.
-FLOAT32, HALF, QUANTIZED = (
-    Limits(1e-4, 1e-4, 1e-3, 1e-3),
-    Limits(5e-2, 0.2, 0.5, 4e-2),
-    Limits(5e-2, 0.5, 1.0, 0.5),
-)
+FLOAT32 = Limits(1e-4, 1e-4, 1e-3, 1e-3)
+HALF = Limits(5e-2, 0.2, 0.5, 4e-2)
+QUANTIZED = Limits(5e-2, 0.5, 1.0, 0.5)
 
 
 def run_checks(lm: Any) -> list[Check]:
@@ -143,7 +146,8 @@ def _check_texts(
 ) -> list[Check]:
     """Whether texts are written as one pass over each measures them."""
     write_texts(lm, texts, enough=len(texts))
-    apart, off = [], []
+    apart = []
+    off = []
     for text in texts:
         one = lm.measure_text(text.prompt_ids, text.prompt_offsets, text.ids, attention=True)
         written = text.finish()
@@ -192,20 +196,24 @@ def _distance(a: Draft, b: Draft, *names: str) -> float:
 
 def _check_capture(lm: Any, ids: list[int], limits: Limits) -> list[Check]:
     """Whether one pass with capture gives what it gives without."""
-    tap, inputs = lm.tap, {"input_ids": torch.tensor([ids], device=lm.device), "use_cache": False}
+    tap = lm.tap
+    inputs = {"input_ids": torch.tensor([ids], device=lm.device), "use_cache": False}
     with tap.listen(len(ids)):
-        logits, rows = lm.model(**inputs).logits[0], tap.pop_rows()
+        logits = lm.model(**inputs).logits[0]
+        rows = tap.pop_rows()
     refuse_not_finite(lm, logits, len(ids))
     plain = lm.model(**inputs).logits[0]
     apart = _logit_distance(logits, plain)
     checks = [Check("logits equal with and without capture", apart, limits.logits)]
     if rows is None:
         return checks
-    rows, own = rows[0], tap.pick(_read_maps(lm, inputs))[0].float()  # (h, n, n)
+    rows = rows[0]  # (h, n, n)
+    own = tap.pick(_read_maps(lm, inputs))[0].float()  # (h, n, n)
     sinks = hasattr(getattr(tap, "module", None), "sinks")
     off = (rows.sum(-1) - 1).clamp_min(0) if sinks else (rows.sum(-1) - 1).abs()  # (h, n)
     note = "at most 1: this model has sinks" if sinks else ""
-    later, eager = float(rows.triu(1).max()), float((rows - own).abs().max())
+    later = float(rows.triu(1).max())
+    eager = float((rows - own).abs().max())
     return [
         Check("attention rows sum to 1", float(off.max()), 1e-3, note),
         Check("no attention to later tokens", later, 0.0, "the model must be causal"),
@@ -223,7 +231,8 @@ def _check_ids(lm: Any, ids: list[int], limits: Limits) -> Check:
         with listening:
             text = generate_text(lm.model, [ids], lm.device, None, _GREEDY)
         texts.append(text[0].tolist())
-    own, tapped = texts[1], texts[0]
+    own = texts[1]
+    tapped = texts[0]
     n = count_common(own, tapped)
     apart = 0.0
     if n < len(own):
@@ -275,7 +284,8 @@ def _read_maps(lm: Any, inputs: dict[str, Any]) -> Tensor:
     finally:
         for config, chosen in before:
             config._attn_implementation = chosen
-    maps, having = [one for one in given if one is not None], list(attention_layers(lm.model)[0])
+    maps = [one for one in given if one is not None]
+    having = list(attention_layers(lm.model)[0])
     places = {len(layer_kinds(lm.model.config)): lm.layer, len(having): having.index(lm.layer)}
     if len(maps) not in places:
         raise ModelError(
@@ -289,5 +299,6 @@ def _read_maps(lm: Any, inputs: dict[str, Any]) -> Tensor:
 def _logit_distance(a: Tensor, b: Tensor) -> float:
     """Largest difference of logits, relative to the largest of them."""
     finite = torch.isfinite(a) & torch.isfinite(b)
-    a, b = a.float()[finite], b.float()[finite]
+    a = a.float()[finite]
+    b = b.float()[finite]
     return float((a - b).abs().max() / b.abs().max().clamp_min(1.0))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 BESIDE = 8  # prompts that one text is scored after at once
 #: Called with the draft so far after each of its tokens.
 OnToken = Callable[[Draft], None]
+Facts = dict[str, Any]  # what is recorded; fits into JSON
 DraftJob = tuple[Any, Write, int | None]  # a key, a request and a seed
 DraftResult = tuple[Any, Draft | Exception]  # the key of a job, and its draft or error
 
@@ -124,7 +125,8 @@ class Engine:
         By any engine that writes a given ``prefix``. Raises ``ModelError`` for no ids, for what
         does not fit, and where the engine does not measure a given text.
         """
-        given, drafts = tuple(map(int, ids)), dict[int, Draft]()
+        given = tuple(map(int, ids))
+        drafts = dict[int, Draft]()
         if not given:
             raise ModelError("there are no ids to score; give the ids of some text")
         with closing(self.batch(max(min(len(prompts), BESIDE), 1))) as batch:
@@ -156,7 +158,7 @@ class Engine:
         """
         return None
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Facts:
         """What decides what it writes and what is captured, its probe among it; values fit into
         JSON.
 
@@ -165,7 +167,7 @@ class Engine:
         """
         return {"model": self.name}
 
-    def identity(self) -> dict[str, Any] | None:
+    def identity(self) -> Facts | None:
         """All that can change a bit of it, beside the request, fit for JSON; None: nothing it
         writes is cached.
 
@@ -174,7 +176,7 @@ class Engine:
         """
         return None
 
-    def identify(self, **facts: Any) -> dict[str, Any]:
+    def identify(self, **facts: Any) -> Facts:
         """An ``identity``: ``provenance`` without the name, what all numbers depend on, and other
         ``facts``.
 
@@ -192,7 +194,7 @@ class Engine:
             name: fact for name, fact in known.items() if name not in ("model", "probe", "device")
         } | facts
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         """As ``provenance``, without looking at the model."""
         return self.provenance()
 
@@ -208,7 +210,9 @@ class Batch:
     def __init__(self, engine: Engine, size: int = 1) -> None:
         if size < 1:
             raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
-        self.engine, self.asked, self.size = engine, size, 1
+        self.engine = engine
+        self.asked = size
+        self.size = 1
         self.notes = [f"written one at a time: {engine.name} writes no others beside"] * (size > 1)
         self._waiting: list[DraftJob] = []
         self._writing: dict[Any, Any] = {}  # drafts in progress, of engines that write side by side
@@ -235,7 +239,7 @@ class Batch:
         """As ``Engine.attend``."""
         return self.engine.attend(ids)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         """Size asked for, size now and why they differ; values fit into JSON."""
         return {"asked": self.asked, "size": self.size, "notes": list(self.notes)}
 
@@ -264,7 +268,8 @@ def stream_draft(
             " of another; use lab.ask there, which answers within"
         )
     drafts: queue.SimpleQueue[Draft | None] = queue.SimpleQueue()  # None: it has ended
-    closed, written = threading.Event(), Future[Draft]()
+    closed = threading.Event()
+    written = Future[Draft]()
 
     def watch(draft: Draft) -> None:
         if closed.is_set():

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from itertools import groupby, zip_longest
+from itertools import groupby, repeat, zip_longest
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from transformers import DynamicCache, LogitsProcessor, StoppingCriteria
 from dragin_lab.core.scores import entropy
 from dragin_lab.engines.tap import exactly
 from dragin_lab.engines.writing import (
+    Ids,
     Writing,
     count_cached,
     find_ends,
@@ -37,7 +39,7 @@ from dragin_lab.engines.writing import (
 from dragin_lab.trace.draft import count_common
 
 #: Settings of a generation config that are fixed here; ``_TokenChooser`` samples.
-_FIXED: dict[str, Any] = {
+_FIXED = {
     "do_sample": False,
     "num_beams": 1,
     "num_return_sequences": 1,
@@ -65,9 +67,8 @@ _FIXED: dict[str, Any] = {
     "penalty_alpha": None,
     "dola_layers": None,
 }
-_WARPERS: dict[
-    str, tuple[Callable[[Any], LogitsProcessor], float | None]
-] = {  # by setting, with the value that switches it off
+#: By setting, with the value that switches it off.
+_WARPERS: dict[str, tuple[Any, float | None]] = {
     "temperature": (tf.TemperatureLogitsWarper, 1.0),
     "top_h": (tf.TopHLogitsWarper, None),
     "top_k": (tf.TopKLogitsWarper, 0),
@@ -77,6 +78,7 @@ _WARPERS: dict[
     "epsilon_cutoff": (tf.EpsilonLogitsWarper, 0.0),
     "eta_cutoff": (tf.EtaLogitsWarper, 0.0),
 }
+_FIXED |= dict.fromkeys(_WARPERS)
 _TOP_K = 50  # ``generate``'s own default
 #: Tokens of padding that cost less than another forward, which reads all weights, by the device.
 _PADDING = {"cpu": 16, "cuda": 256}
@@ -92,13 +94,14 @@ _QUIET = {
 
 def list_warpers(config: Any) -> list[LogitsProcessor]:
     """The warpers that a generation config asks for, in ``generate``'s order."""
-    values = {name: getattr(config, name, None) for name in _WARPERS}
-    values["top_k"] = _TOP_K if values["top_k"] is None else values["top_k"]
-    return [
-        kind(values[name])
-        for name, (kind, none) in _WARPERS.items()
-        if values[name] not in (None, none)
-    ]
+    warpers = []
+    for name, (kind, off) in _WARPERS.items():
+        value = getattr(config, name, None)
+        if name == "top_k" and value is None:
+            value = _TOP_K
+        if value not in (None, off):
+            warpers.append(kind(value))
+    return warpers
 
 
 class _TokenChooser(LogitsProcessor):
@@ -107,7 +110,9 @@ class _TokenChooser(LogitsProcessor):
     """
 
     def __init__(self, lm: Any, beside: Sequence[Writing], recorder: _Recorder) -> None:
-        self.lm, self.beside, self.recorder = lm, beside, recorder
+        self.lm = lm
+        self.beside = beside
+        self.recorder = recorder
         config = lm.model.generation_config
         self.warpers = list_warpers(config) if lm.sample else []
         self.least = config.min_new_tokens or 0
@@ -115,30 +120,31 @@ class _TokenChooser(LogitsProcessor):
             lm.sample or self.least or any(one.request.bias or one.request.prefix for one in beside)
         )
         # Looked up before the draft, as comparing scores would wait for the device at each token.
-        self.processes = bool(
-            self.warpers or config.to_diff_dict().keys() - _FIXED.keys() - _WARPERS.keys() - _QUIET
-        )
+        self.processes = bool(self.warpers or config.to_diff_dict().keys() - _FIXED.keys() - _QUIET)
         # (B,) entropies after processors, of this step; NaN where they are raw
         self.processed: Tensor | None = None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         if self.plain and not self.processes:
             return scores
-        kept = None if self.warpers else (scores == self.recorder.logits.to(scores)).all(-1)  # (B,)
+        given = scores
         scores = scores.clone()
-        for i, one in enumerate(self.beside):
-            for ids, value in one.biases(len(one.ids)):
+        for i, draft in enumerate(self.beside):
+            for ids, value in draft.biases(len(draft.ids)):
                 scores[i, ids] += value
-            if len(one.ids) < self.least:
+            if len(draft.ids) < self.least:
                 scores[i, list(self.lm.eos)] = -torch.inf
         for warper in self.warpers:
             scores = warper(input_ids, scores)
         if self.processes:
             logs = scores.log_softmax(-1)
-            processed = entropy(logs.exp(), logs)
-            self.processed = processed if kept is None else processed.masked_fill(kept, torch.nan)
-        for i, one in enumerate(self.beside):
-            if (token := one.choose(scores[i])) is not None:
+            self.processed = entropy(logs.exp(), logs)
+            if not self.warpers:
+                raw = (given == self.recorder.logits.to(given)).all(-1)  # (B,)
+                self.processed.masked_fill_(raw, torch.nan)
+        for i, draft in enumerate(self.beside):
+            token = draft.choose(scores[i])
+            if token is not None:
                 scores[i] = -torch.inf
                 scores[i, token] = 0.0
         return scores
@@ -162,6 +168,7 @@ class _Ended(Tensor):
         return result
 
 
+@dataclass(eq=False)
 class _Recorder(StoppingCriteria):
     """Records each forward, hands each draft its row and its token, and says which drafts have
     ended.
@@ -170,24 +177,23 @@ class _Recorder(StoppingCriteria):
     ended; the others can go on in another call.
     """
 
-    def __init__(
-        self, lm: Any, beside: Sequence[Writing], starts: Sequence[int], enough: int
-    ) -> None:
-        self.lm, self.beside, self.starts, self.enough = lm, beside, starts, enough
-        self.logits = torch.empty(0)  # (B, V) of the latest forward
-        self.rows: Tensor | None = None  # (B, h, keys) of it
-        self.states: Tensor | None = None  # (B, d)
-        self.chooser: _TokenChooser
+    lm: Any
+    beside: Sequence[Writing]
+    starts: Sequence[int]
+    enough: int
+    chooser: _TokenChooser = field(init=False)
+    logits: Tensor = field(init=False)  # (B, V) of the latest forward
+    rows: Tensor | None = None  # (B, h, keys) of it
+    states: Tensor | None = None  # (B, d)
 
     def record(self, output: Any) -> None:
         """Record the logits, rows and states of a forward."""
         self.logits = output.logits[:, -1].clone()  # no view that keeps all of them
         rows = self.lm.tap.pop_rows()
         self.rows = None if rows is None else rows[:, :, -1]
-        layer = self.beside[0].request.hidden
-        if layer is not None:
-            states = output.hidden_states[self.lm.find_state(layer)]
-            self.states = states[:, -1]
+        state = self.beside[0].state
+        if state is not None:
+            self.states = output.hidden_states[state][:, -1]
             output.hidden_states = None
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
@@ -241,7 +247,7 @@ def fetch(parts: Sequence[Tensor | None], heads: Tensor | None) -> list[Any]:
     sent = bits.cpu().numpy()
     arrays: list[Any] = []
     place = 0
-    for part, kind in [*((part, np.float32) for part in parts), (heads, np.float16)]:
+    for part, kind in [*zip(parts, repeat(np.float32)), (heads, np.float16)]:
         if part is None:
             arrays.append(None)
             continue
@@ -294,18 +300,13 @@ def generate_text(
     have their beginning. Returns both (B, T + n).
     """
     config = model.generation_config
-    asked = {name: value for name, value in _FIXED.items() if hasattr(config, name)}
-    asked |= {name: None for name in _WARPERS if hasattr(config, name)}
     inputs = torch.tensor(ids, device=device)
-    options.setdefault("attention_mask", torch.ones_like(inputs))
+    asked: dict[str, Any] = {"attention_mask": torch.ones_like(inputs), "max_new_tokens": n}
+    asked |= {name: value for name, value in _FIXED.items() if hasattr(config, name)}
+    if cache:
+        asked[_name_of_cache(model)] = cache
     # The class's method, as ``capture`` replaces the model's own.
-    text: Tensor = type(model).generate(
-        model,
-        inputs,
-        **asked
-        | {"max_new_tokens": n, **options}
-        | ({_name_of_cache(model): cache} if cache else {}),
-    )
+    text: Tensor = type(model).generate(model, inputs, **asked | options)
     return text
 
 
@@ -315,10 +316,12 @@ def read_texts(
     """New caches of some texts, read side by side; ``caches`` have their beginnings, or none,
     and are not changed.
     """
-    config, cached = lm.model.config, list(map(count_cached, caches))
+    config = lm.model.config
+    cached = list(map(count_cached, caches))
     most_cached = max(cached)
     most_read = max(len(text) - n for text, n in zip(texts, cached, strict=True))
-    ids, masks = [], []
+    ids = []
+    masks = []
     for text, n in zip(texts, cached, strict=True):
         # 0 0 cached 0 0 read: what is cached ends at one column, and what is read at the last
         read = len(text) - n
@@ -357,7 +360,7 @@ def read_prompts(lm: Any, beside: Sequence[Writing], *, whole: bool = False) -> 
         read_ends(lm, {draft: end for draft, end in last.items() if end != lm.rotary_switch})
 
 
-def _list_ends(lm: Any, draft: Writing) -> tuple[int, ...]:
+def _list_ends(lm: Any, draft: Writing) -> Ids:
     """After how many tokens of a prompt its cache is kept; a part of a rotated one would not be
     rotated.
     """
@@ -366,26 +369,27 @@ def _list_ends(lm: Any, draft: Writing) -> tuple[int, ...]:
     return find_ends(draft.request.prompt, draft.prompt_offsets, lm.parts)
 
 
-def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[tuple[int, ...], DynamicCache]:
+def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[Ids, DynamicCache]:
     """Read prompts up to some ``ends``, where their caches do not reach so far; the new caches, by
     their ids.
 
     What several drafts begin with is read once, and texts of about one length side by side; a
     rotated one alone.
     """
-    drafts_of = defaultdict[tuple[int, ...], list[Writing]](list)
+    drafts_of = defaultdict[Ids, list[Writing]](list)
+    new = dict[Ids, int]()  # how many tokens of each text are read
     for draft, end in ends.items():
-        if end > count_cached(draft.cache):
-            drafts_of[tuple(draft.prompt_ids[:end])].append(draft)
-    new = {}  # how many tokens of each text are read
-    for ids, drafts in drafts_of.items():
-        new[ids] = len(ids) - count_cached(drafts[0].cache)
+        cached = count_cached(draft.cache)
+        if end > cached:
+            ids = tuple(draft.prompt_ids[:end])
+            drafts_of[ids].append(draft)
+            new.setdefault(ids, end - cached)
     padding = _PADDING.get(lm.device.type, _PADDING["cuda"])
 
-    def kind(ids: tuple[int, ...]) -> Any:
+    def kind(ids: Ids) -> Any:
         return ids if lm.is_rotated(len(ids)) else new[ids] // padding
 
-    caches: dict[tuple[int, ...], DynamicCache] = {}
+    caches: dict[Ids, DynamicCache] = {}
     for _, alike in groupby(sorted(new, key=new.__getitem__), kind):
         texts = list(alike)
         begun = [drafts_of[ids][0].cache for ids in texts]
@@ -405,34 +409,32 @@ def write_texts(lm: Any, beside: Sequence[Writing], enough: int = 1) -> None:
     The ``cache`` of a single draft may lack any number of tokens at the end of its text. Of several
     drafts each lacks exactly the last token, so that all go on from the same column.
     """
-    texts = [[*one.prompt_ids, *one.ids] for one in beside]
+    config = lm.model.config
+    texts = [[*draft.prompt_ids, *draft.ids] for draft in beside]
     longest = max(map(len, texts))
     starts = [longest - len(text) for text in texts]
     # Padding repeats the text's first token, so that a penalty for repetition sees no other token.
     ids = [text[:1] * start + text for start, text in zip(starts, texts, strict=True)]
-    mask = torch.tensor(
-        [[0] * start + [1] * len(text) for start, text in zip(starts, texts, strict=True)]
-    )
-    left = max(one.request.max_new_tokens - len(one.ids) for one in beside)
-    cache = open_cache(lm.model.config, [one.cache for one in beside]) if lm.shareable else None
+    mask = [[0] * start + [1] * (longest - start) for start in starts]
+    left = max(draft.request.max_new_tokens - len(draft.ids) for draft in beside)
+    cache = open_cache(config, [draft.cache for draft in beside]) if lm.shareable else None
     recorder = _Recorder(lm, beside, starts, enough)
     recorder.chooser = _TokenChooser(lm, beside, recorder)
-    asked = beside[0].request.hidden is not None
-    options: dict[str, Any] = (
-        {"output_hidden_states": True, "return_dict_in_generate": True} if asked else {}
-    )
+    options = {
+        "attention_mask": torch.tensor(mask, device=lm.device),
+        "logits_processor": [recorder.chooser],
+        "stopping_criteria": [recorder],
+    }
+    if beside[0].state is not None:
+        options |= {"output_hidden_states": True, "return_dict_in_generate": True}
     view = view_model(lm.model, recorder)
-    options |= {"logits_processor": [recorder.chooser], "stopping_criteria": [recorder]}
     with lm.tap.listen():
-        generate_text(
-            view, ids, lm.device, cache, left + 1, attention_mask=mask.to(lm.device), **options
-        )
-    for i, (one, start) in enumerate(zip(beside, starts, strict=True)):
-        one.cache = None
-        if cache is not None and not one.complete:
-            one.cache = split_cache(
-                cache, i, torch.arange(start, cache.get_seq_length()), lm.model.config
-            )
+        generate_text(view, ids, lm.device, cache, left + 1, **options)
+    for i, (draft, start) in enumerate(zip(beside, starts, strict=True)):
+        draft.cache = None
+        if cache is not None and not draft.complete:
+            columns = torch.arange(start, cache.get_seq_length())
+            draft.cache = split_cache(cache, i, columns, config)
 
 
 #: Tokens from which on it pays to read what several prompts begin with by itself.
@@ -449,14 +451,13 @@ def score_texts(
     what is kept up to one of their ``ends``; each is read whole where those are None. Side by side
     they would be padded to the longest, which takes a processor twice as long.
     """
-    scored = np.empty((len(prompts), len(given)), np.float32)
-    waiting: list[tuple[list[int], int, DynamicCache | None]] = []
     if ends is None:
-        waiting = [([i], 0, None) for i in range(len(prompts))]
-    else:
-        group = list(range(len(prompts)))
-        shared = _count_shared(prompts, group)
-        waiting = [(group, *lm.prefixes.find(prompts[0], [end for end in ends if end <= shared]))]
+        return np.stack([_score_after(lm, prompt, None, given) for prompt in prompts])
+    scored = np.empty((len(prompts), len(given)), np.float32)
+    group = list(range(len(prompts)))
+    shared = _count_shared(prompts, group)
+    kept = lm.prefixes.find(prompts[0], [end for end in ends if end <= shared])
+    waiting = [(group, *kept)]
     while waiting:  # prompts of one beginning, and how much of it their cache has
         group, done, cache = waiting.pop()
         first = prompts[group[0]]
@@ -467,11 +468,11 @@ def score_texts(
         if shared - done >= _WORTH:
             [cache] = read_texts(lm, [first[:shared]], [cache])
             done = shared
-        branches: dict[tuple[int, ...], list[int]] = {}
+        branches = defaultdict[Ids, list[int]](list)
         for i in group:
             ends_here = len(prompts[i]) == shared + 1  # the last id is read with the first given
             branch = (-1, i) if ends_here else (prompts[i][shared],)
-            branches.setdefault(branch, []).append(i)
+            branches[branch].append(i)
         waiting += [(alike, done, cache) for alike in branches.values()]
     return scored
 

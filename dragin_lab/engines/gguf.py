@@ -12,7 +12,10 @@ import shutil
 import struct
 from pathlib import Path
 
-_UINT32, _TEXT, _ARRAY = 4, 8, 9  # kinds of values
+#: Kinds of values.
+_UINT32 = 4
+_TEXT = 8
+_ARRAY = 9
 _WIDTHS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes, by kind
 _ALIGNMENT = 32  # bytes, where a file says nothing else
 _TOKENS = b"tokenizer.ggml.tokens"
@@ -70,7 +73,8 @@ def copy_without_vocabulary(file: Path, copy: Path, *, weights: bool) -> None:
     ):
         reader = _Reader(data)
         reader.place = 8  # behind the magic bytes and the version
-        tensors, count = reader.number("<Q"), reader.number("<Q")
+        tensors = reader.number("<Q")
+        count = reader.number("<Q")
         pairs = _read_pairs(reader, count)
         alignment = _ALIGNMENT
         if b"general.alignment" in pairs:

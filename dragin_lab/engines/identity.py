@@ -23,7 +23,8 @@ from torch import Tensor
 from dragin_lab.trace.records import probe_distance
 
 IDS = 8  # tokens that are read
-ENTRIES, PROJECTIONS = 16, 4  # of the vocabulary after each of them
+ENTRIES = 16  # of the vocabulary after each of them
+PROJECTIONS = 4  # random sums of all of it
 NOISE = 16.0  # times what a device that does not repeat itself differs from itself
 _FLOOR = -1e4  # nats of a token that a model forbids
 
@@ -182,7 +183,8 @@ def stamp_model(model: torch.nn.Module) -> str:
 
     Of weights that are offloaded nothing is seen: they are other tensors at each forward.
     """
-    digest, firsts = hashlib.sha256(), []
+    digest = hashlib.sha256()
+    firsts = []
     weights: list[Tensor] = []
     if not any(parameter.is_meta for parameter in model.parameters()):
         weights += [*model.parameters(), *model.buffers()]

@@ -18,7 +18,8 @@ from dragin_lab.checks import several, shown
 from dragin_lab.errors import ModelError
 
 #: What a model file calls the table of attention functions, and the one that stands by itself.
-TABLE, EAGER = "ALL_ATTENTION_FUNCTIONS", "eager_attention_forward"
+TABLE = "ALL_ATTENTION_FUNCTIONS"
+EAGER = "eager_attention_forward"
 
 
 def layer_kinds(config: Any) -> list[str]:
@@ -56,14 +57,14 @@ def choose_captured(config: Any, layer: int | str, having: Collection[int], kind
     Raises ``ModelError`` for a layer of a ``kind`` of model that has no attention.
     """
     index = choose_layer(config, layer)
-    if index not in having and layer == "last":
+    if index in having:
+        return index
+    if layer == "last":
         return max(having)
-    if index not in having:
-        raise ModelError(
-            f"layer={layer}: this layer of {kind} has no attention; the layers with attention are "
-            f"{', '.join(map(str, sorted(having)))}"
-        )
-    return index
+    raise ModelError(
+        f"layer={layer}: this layer of {kind} has no attention; the layers with attention are "
+        f"{', '.join(map(str, sorted(having)))}"
+    )
 
 
 def choose_heads(heads: Sequence[int] | None, count: int) -> list[int] | None:
@@ -83,13 +84,19 @@ def describe_layer(config: Any, layer: int) -> str:
     """A layer for people, counted from 1, and why it is not the last: "29 of 34, the last with
     …".
     """
-    kinds, full = layer_kinds(config), full_attention_layers(config)
-    why = (
-        ", the last with attention over the whole text"
-        if full and layer == full[-1] < len(kinds) - 1
-        else ""
-    )
-    return f"{layer + 1} of {len(kinds)}{why}"
+    kinds = layer_kinds(config)
+    full = full_attention_layers(config)
+    place = f"{layer + 1} of {len(kinds)}"
+    if full and layer == full[-1] < len(kinds) - 1:
+        return f"{place}, the last with attention over the whole text"
+    return place
+
+
+def find_file(module: Any) -> Any:
+    """The names of the file where a module looks its attention function up; None where it does
+    not.
+    """
+    return _find_names(type(module))
 
 
 @cache
@@ -103,14 +110,6 @@ def _find_names(kind: Any) -> dict[str, Any] | None:
         if TABLE in names and EAGER in function.__globals__:
             return function.__globals__
     return None
-
-
-def find_file(module: nn.Module) -> dict[str, Any] | None:
-    """The names of the file where a module looks its attention function up; None where it does
-    not.
-    """
-    kind: Any = type(module)
-    return _find_names(kind)
 
 
 def attention_layers(model: nn.Module) -> tuple[dict[int, nn.Module], bool]:
@@ -143,8 +142,7 @@ def _find_places(model: nn.Module) -> dict[nn.Module, set[int]]:
         if getattr(module, "is_cross_attention", False):
             continue
         numbers = [int(part) for part in path.split(".") if part.isdecimal()]
-        served = places.setdefault(module, set())
-        served.update(numbers[-1:])
+        places.setdefault(module, set()).update(numbers[-1:])
     return places
 
 

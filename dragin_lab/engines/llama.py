@@ -21,7 +21,7 @@ from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.engines import llama_context
 from dragin_lab.engines.check import TEXTS, Check, apply_checks
-from dragin_lab.engines.engine import Batch, DraftResult, Engine, OnToken
+from dragin_lab.engines.engine import Batch, DraftResult, Engine, Facts, OnToken
 from dragin_lab.engines.identity import (
     Probed,
     hash_weights,
@@ -30,7 +30,7 @@ from dragin_lab.engines.identity import (
     write_probe,
 )
 from dragin_lab.engines.layers import choose_captured, choose_heads, choose_layer, describe_layer
-from dragin_lab.engines.llama_context import LlamaContext
+from dragin_lab.engines.llama_context import Computed, LlamaContext
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.writing import PARTS, Writing, find_ends, measure_logits
 from dragin_lab.errors import ModelError
@@ -76,30 +76,35 @@ class LlamaModel(Engine):
         context: int | None = None,
         attention: bool = True,
     ) -> None:
-        self.name, self.tokenizer, self.sample, self.file = file.name, tokenizer, sample, file
+        self.name = file.name
+        self.tokenizer = tokenizer
+        self.sample = sample
+        self.file = file
         threads = torch.get_num_threads() if threads is None else count("threads", threads)
         window = None if context is None else count("context", context)
         # One sequence for drafts, the last one for ``attend``.
         self.context = LlamaContext(
             file, threads=threads, window=window, dtype=dtype, sequences=2, rows=attention
         )
-        self.context_window, self.eos = self.context.window, tokenizer.ends
+        self.context_window = self.context.window
+        self.eos = tokenizer.ends
         self.alternatives = min(count("alternatives", alternatives), self.context.vocabulary)
-        self.lock, self.close = threading.RLock(), self.context.close
+        self.lock = threading.RLock()
+        self.close = self.context.close
         config = config or PretrainedConfig.from_dict({"num_hidden_layers": self.context.layers})
-        having = [
-            i
-            for i in range(self.context.layers)
-            if f"{llama_context.ROWS}-{i}" in self.context.names
-        ]
-        kind, self.config = f"llama.cpp's {self.context.architecture}", config
+        names = self.context.names
+        having = [i for i in range(self.context.layers) if f"{llama_context.ROWS}-{i}" in names]
+        kind = f"llama.cpp's {self.context.architecture}"
+        self.config = config
         self.no_attention = "" if having else f"{kind} has no node {llama_context.ROWS}"
-        self.no_attention = self.no_attention if attention else "it was opened with attention=False"
+        if not attention:
+            self.no_attention = "it was opened with attention=False"
         if self.no_attention and layer != "last":
             raise ModelError(f"layer={layer}: {self.no_attention}; leave it out")
         self.layer = choose_captured(config, layer, having, kind) if having else None
         self.layer_chosen = None if self.layer is None else describe_layer(config, self.layer)
-        self.has_attention, self.has_hidden = bool(having), "result_norm" in self.context.names
+        self.has_attention = bool(having)
+        self.has_hidden = "result_norm" in names
         self.heads = choose_heads(heads, self.context.heads)
         self._hash = ""
         if check:
@@ -120,50 +125,41 @@ class LlamaModel(Engine):
     def begin(self, request: Write, seed: int | None, watch: OnToken | None = None) -> Writing:
         """A draft without tokens yet; its ``cache`` lists the pieces in which its text is read."""
         writing = Writing(self, request, seed, watch)
-        ends = [
-            0,
-            *find_ends(request.prompt, writing.prompt_offsets, self.parts),
-            len(writing.prompt_ids),
-        ]
-        writing.cache = [tuple(writing.prompt_ids[begin:end]) for begin, end in pairwise(ends)]
+        ids = writing.prompt_ids
+        ends = find_ends(request.prompt, writing.prompt_offsets, self.parts)
+        pieces = pairwise([0, *ends, len(ids)])
+        writing.cache = [tuple(ids[begin:end]) for begin, end in pieces]
         return writing
 
     def advance(self, beside: Mapping[int, Writing]) -> None:
         """Run one forward of some drafts (by sequence), and add the token that each writes."""
-        asked = {
-            self.find_state(one.request.hidden)
-            for one in beside.values()
-            if one.request.hidden is not None
-        }
+        asked = {draft.state for draft in beside.values()} - {None}
         with self.lock:
-            texts = {sequence: one.cache for sequence, one in beside.items()}
+            texts = {sequence: draft.cache for sequence, draft in beside.items()}
             answers = self.context.read(texts, self.layer, sorted(asked))
-        for one, computed in zip(beside.values(), answers, strict=True):
-            one.reused = one.reused if one.forwards else computed.kept
-            one.forwards += 1
+        for draft, computed in zip(beside.values(), answers, strict=True):
+            draft.reused = draft.reused if draft.forwards else computed.kept
+            draft.forwards += 1
             if computed.rows is not None:
                 rows = computed.rows if self.heads is None else computed.rows[self.heads]
-                one.add_row(rows.mean(0), rows if one.request.attention else None)
-            if one.stopped:
-                continue
-            scores = computed.logits.clone() if one.request.bias else computed.logits
-            for ids, value in one.biases(len(one.ids)):
-                scores[ids] += value
-            chosen = one.choose(scores)
-            token = int(scores.argmax() if chosen is None else chosen)
-            state = (
-                None
-                if one.request.hidden is None
-                else computed.states[self.find_state(one.request.hidden)]
-            )
-            measured = measure_logits(
-                computed.logits[None], torch.tensor([token]), self.alternatives
-            )
-            one.cache.append((token,))
-            try:
-                one.add_token(token, [part[0].numpy() for part in measured], state=state)
-            except Exception as error:  # noqa: BLE001 - of its ``Stop``; ends this draft alone
-                one.error = error
+                draft.add_row(rows.mean(0), rows if draft.request.attention else None)
+            if not draft.stopped:
+                self._add_token(draft, computed)
+
+    def _add_token(self, draft: Writing, computed: Computed) -> None:
+        """Choose a draft's next token; an error of its ``Stop`` ends this draft alone."""
+        scores = computed.logits.clone() if draft.request.bias else computed.logits
+        for ids, value in draft.biases(len(draft.ids)):
+            scores[ids] += value
+        chosen = draft.choose(scores)
+        token = int(scores.argmax() if chosen is None else chosen)
+        measured = measure_logits(computed.logits[None], torch.tensor([token]), self.alternatives)
+        draft.cache.append((token,))
+        values = [part[0].numpy() for part in measured]
+        try:
+            draft.add_token(token, values, state=computed.states.get(draft.state))
+        except Exception as error:  # noqa: BLE001 - ends this draft alone
+            draft.error = error
 
     def find_state(self, layer: int | str) -> str:
         """The node with a layer's hidden states; the last layer's are normed, as in
@@ -185,47 +181,31 @@ class LlamaModel(Engine):
             raise ModelError(f"{self.name} has no attention: {self.no_attention}")
         self.refuse_overrun(len(ids), 0)
         chosen = list(range(self.context.heads)) if self.heads is None else self.heads
+        if not len(ids):
+            return np.zeros((len(chosen), 0, 0), np.float32)
         with self.lock:
-            return (
-                self.context.read_map(ids, self.layer)[chosen]
-                if len(ids)
-                else np.zeros((len(chosen), 0, 0), "f4")
-            )
+            return self.context.read_map(ids, self.layer)[chosen]
 
     def check(self) -> list[Check]:
         """Whether the vocabulary names ids as the tokenizer does, and rows see no later token
         and sum to at most 1.
         """
-        C, vocabulary = self.context.bindings, self.context.vocabulary
-        ids = sorted(
-            {i for text in TEXTS for i in self.tokenizer.encode(text, special=True)} | self.eos
-        )
-        names = [
-            C.llama_vocab_get_text(self.context.vocab, i).decode() if i < vocabulary else ""
-            for i in ids
-        ]
+        vocabulary = self.context.vocabulary
+        ids = sorted(self.eos.union(*(self.tokenizer.encode(text, True) for text in TEXTS)))
+        names = [self.context.name_token(i) for i in ids]
         # A file may write a space where the tokenizer writes its mark for one (conversions of Gemma
         # 3).
         marker = self.tokenizer.marker or " "
-        pairs = zip(names, self.tokenizer.tokens(ids), strict=True)
-        wrong = [
-            name for name, own in pairs if name.replace(marker, " ") != own.replace(marker, " ")
-        ]
-        checks = [
-            Check(
-                "ids that the model names otherwise",
-                len(wrong),
-                0,
-                (
-                    ""
-                    if not wrong
-                    else (
-                        f"the tokenizer is not that of {self.name}, where other tokens"
-                        f" ({shown(wrong)}) have its ids"
-                    )
-                ),
-            )
-        ]
+        wrong = []
+        for name, token in zip(names, self.tokenizer.tokens(ids), strict=True):
+            if name.replace(marker, " ") != token.replace(marker, " "):
+                wrong.append(name)
+        note = (
+            f"the tokenizer is not that of {self.name}, where other tokens ({shown(wrong)}) have"
+            " its ids"
+        )
+        named = "ids that the model names otherwise"
+        checks = [Check(named, len(wrong), 0, note if wrong else "")]
         if self.layer is not None:
             known = [i for i in ids if i < vocabulary][: self.context_window - 1]
             rows = self.context.read_map(known, self.layer)
@@ -240,14 +220,13 @@ class LlamaModel(Engine):
             logits = self.context.read_alone(probe_ids(self.context.vocabulary))
         return reduce_logits(torch.stack(logits).numpy())
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Facts:
         if self.probed is None:  # nothing in this process changes what llama.cpp has loaded
             probe = self.probe()
             self.probed = Probed(probe, probe)
         return self.describe() | {"probe": write_probe(self.probed.probe)}
 
-    def describe(self) -> dict[str, Any]:
-        C = self.context.bindings
+    def describe(self) -> Facts:
         self._hash = self._hash or hash_weights(None, [self.file])
         return {
             "model": self.name,
@@ -262,19 +241,18 @@ class LlamaModel(Engine):
             "prefix_reuse": ", ".join(self.parts),
             "decoding": "sample" if self.sample else "greedy",
             "llama_cpp_python": version("llama-cpp-python"),
-            "system": C.llama_print_system_info().decode(),
+            "system": self.context.system,
             "transformers": transformers.__version__,
             "python": platform.python_version(),
         }
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Facts:
         return self.identify(alternatives=self.alternatives, eos=sorted(self.eos))
 
     def __repr__(self) -> str:
         layer = f"layer {self.layer_chosen}" if self.has_attention else "no attention"
         can = torch.backends.cpu.get_cpu_capability()
-        system = self.context.bindings.llama_print_system_info().decode()
-        lacks = can.startswith("AVX") and f"{can} = 1" not in system
+        lacks = can.startswith("AVX") and f"{can} = 1" not in self.context.system
         how = ", without AMX, which crashes in some builds" * self.context.without_amx
         how += (
             f", by a build without this machine's {can}, so more slowly: build llama-cpp-python"
@@ -284,9 +262,8 @@ class LlamaModel(Engine):
             f"llama.cpp in this process on {self.context.threads} threads{how},"
             f" {self.context_window:,} tokens"
         )
-        return (
-            f"LlamaModel({self.name}, {where}, {layer}, {'sampling' if self.sample else 'greedy'})"
-        )
+        decoding = "sampling" if self.sample else "greedy"
+        return f"LlamaModel({self.name}, {where}, {layer}, {decoding})"
 
 
 class LlamaBatch(Batch):

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ class _NodeListener:
     def __init__(self, library: Any) -> None:
         self.library = library
         self.names: set[str] = set()  # of all nodes, listed while ``learning``
-        self.learning, self.wanted = True, frozenset[bytes]()  # the names of ``groups`` in bytes
+        self.learning = True
+        self.wanted = frozenset[bytes]()  # the names of ``groups`` in bytes
         # the nodes to copy, with their rows a token: heads of a softmax, 1 for states
         self.groups: dict[str, int] = {}
         self.last = True  # copies only the last row of each group
@@ -65,7 +67,8 @@ class _NodeListener:
             ("ggml_backend_tensor_get", None, [ctypes.c_void_p] * 2 + [ctypes.c_size_t] * 2),
         ):
             function = getattr(library, name)
-            function.restype, function.argtypes = result, arguments
+            function.restype = result
+            function.argtypes = arguments
 
     def __call__(self, tensor: int, asked: bool, _: Any) -> bool:
         raw = self.library.ggml_get_name(tensor)
@@ -109,17 +112,16 @@ class LlamaContext:
         rows: bool = True,
     ) -> None:
         self.bindings = C = load_bindings()
-        self.file, self.threads, self.dtype, self.rows = (
-            file,
-            threads,
-            choice("dtype", dtype, DTYPES),
-            rows,
-        )
+        self.file = file
+        self.threads = threads
+        self.dtype = choice("dtype", dtype, DTYPES)
+        self.rows = rows
         _ERRORS.clear()
         parameters = C.llama_model_default_params()
         # A build by some compilers ends the process where weights are laid out for AMX
         # (ggml-org/llama.cpp#20824).
-        self.without_amx = b"AMX_INT8 = 1" in C.llama_print_system_info()
+        self.system: str = C.llama_print_system_info().decode()
+        self.without_amx = "AMX_INT8 = 1" in self.system
         parameters.use_extra_bufts = not self.without_amx
         model = C.llama_model_load_from_file(os.fsencode(file), parameters)
         if not model:
@@ -139,9 +141,10 @@ class LlamaContext:
         self.close = weakref.finalize(
             self, _free, C, model, self._open, (self._callback, self._abort, self._stop)
         )
-        self.vocab = C.llama_model_get_vocab(model)
-        self.vocabulary = C.llama_vocab_n_tokens(self.vocab)
-        self.heads, self.layers = C.llama_model_n_head(model), C.llama_model_n_layer(model)
+        self._vocab = C.llama_model_get_vocab(model)
+        self.vocabulary = C.llama_vocab_n_tokens(self._vocab)
+        self.heads = C.llama_model_n_head(model)
+        self.layers = C.llama_model_n_layer(model)
         value = ctypes.create_string_buffer(64)
         C.llama_model_meta_val_str(model, b"general.architecture", value, len(value))
         self.architecture = value.value.decode()
@@ -150,11 +153,9 @@ class LlamaContext:
                 f"{file.name} ({self.architecture}) has an encoder; give a causal language model"
             )
         self.window = window or min(4096, C.llama_model_n_ctx_train(model))
-        self._model, self._process, self._worker = (
-            model,
-            os.getpid(),
-            ThreadPoolExecutor(1, "dragin-lab-llama"),
-        )
+        self._model = model
+        self._process = os.getpid()
+        self._worker = ThreadPoolExecutor(1, "dragin-lab-llama")
         self._held: list[list[Piece]] = []  # what each sequence has read
         if not self.make_room(sequences):
             raise ModelError(
@@ -162,7 +163,14 @@ class LlamaContext:
                 " give a smaller context"
             )
         self.read({0: [(0,)]})
-        self.names, self._listener.learning = frozenset(self._listener.names), False
+        self.names = frozenset(self._listener.names)
+        self._listener.learning = False
+
+    def name_token(self, token: int) -> str:
+        """What the vocabulary calls an id; "" beyond its end."""
+        if token >= self.vocabulary:
+            return ""
+        return str(self.bindings.llama_vocab_get_text(self._vocab, token).decode())
 
     def make_room(self, sequences: int) -> int:
         """Open so many sequences, or fewer where memory is short, and forget what they held; how
@@ -170,23 +178,26 @@ class LlamaContext:
         """
         sequences = min(sequences, self.bindings.llama_max_parallel_sequences())
         while sequences > len(self._held) and not self._open_context(sequences):
-            self._held, sequences = [], sequences // 2
+            self._held = []
+            sequences = sequences // 2
         return len(self._held)
 
     def _open_context(self, sequences: int) -> bool:
-        C, parameters = self.bindings, self.bindings.llama_context_default_params()
-        parameters.n_ctx, parameters.n_seq_max = self.window * sequences, sequences
-        parameters.n_batch, parameters.n_ubatch = (
-            max(self.window, sequences),
-            min(_UBATCH, self.window),
-        )
+        C = self.bindings
+        parameters = C.llama_context_default_params()
+        parameters.n_ctx = self.window * sequences
+        parameters.n_seq_max = sequences
+        parameters.n_batch = max(self.window, sequences)
+        parameters.n_ubatch = min(_UBATCH, self.window)
         parameters.n_threads = parameters.n_threads_batch = self.threads
         parameters.type_k = parameters.type_v = getattr(C, DTYPES[self.dtype])
         # where llama.cpp chooses it, there are no rows
         parameters.flash_attn_type = 0 if self.rows else -1
         # so that a row's columns are its text's positions
-        parameters.kv_unified, parameters.swa_full = False, True
-        parameters.cb_eval, parameters.abort_callback = self._callback, self._abort
+        parameters.kv_unified = False
+        parameters.swa_full = True
+        parameters.cb_eval = self._callback
+        parameters.abort_callback = self._abort
         parameters.abort_callback_data = ctypes.addressof(self._stop)
         while self._open:
             C.llama_free(self._open.pop())
@@ -204,10 +215,12 @@ class LlamaContext:
         What the sequences have of the texts is not read again. Texts that lack one token are read
         side by side.
         """
-        rows, groups = f"{ROWS}-{layer}", dict.fromkeys(states, 1)
+        rows = f"{ROWS}-{layer}"
+        groups = dict.fromkeys(states, 1)
         if layer is not None:
             groups[rows] = self.heads
-        kept, computed = {}, {}
+        kept = {}
+        computed = {}
         for sequence, pieces in texts.items():
             here = self._reuse_pieces(sequence, pieces)
             kept[sequence] = sum(map(len, pieces[:here]))
@@ -225,7 +238,8 @@ class LlamaContext:
 
     def read_alone(self, ids: Sequence[int]) -> list[torch.Tensor]:
         """The logits (V,) after each of some ids, read one by one by the last sequence."""
-        sequence, pieces = len(self._held) - 1, [(i,) for i in ids]
+        sequence = len(self._held) - 1
+        pieces = [(i,) for i in ids]
         return [self.read({sequence: list(pieces[: n + 1])})[0].logits for n in range(len(pieces))]
 
     def read_map(self, ids: Sequence[int], layer: int) -> np.ndarray:
@@ -270,19 +284,18 @@ class LlamaContext:
         held = self._held[sequence]
         if held == pieces[:-1]:
             return len(held)
-        memory = self.bindings.llama_get_memory(self._require_context())
-        best = max(
-            range(len(self._held)),
-            key=lambda s: (count_common(self._held[s], pieces), s == sequence),
-        )
-        if best != sequence:
-            self.bindings.llama_memory_seq_cp(memory, best, sequence, 0, -1)
-        here = min(count_common(self._held[best], pieces), len(pieces) - 1)
-        if not self.bindings.llama_memory_seq_rm(
-            memory, sequence, sum(map(len, pieces[:here])), -1
-        ):
+        C = self.bindings
+        memory = C.llama_get_memory(self._require_context())
+        shared = [count_common(other, pieces) for other in self._held]
+        best = sequence
+        if shared[sequence] < max(shared):
+            best = shared.index(max(shared))
+            C.llama_memory_seq_cp(memory, best, sequence, 0, -1)
+        here = min(shared[best], len(pieces) - 1)
+        begin = sum(map(len, pieces[:here]))
+        if not C.llama_memory_seq_rm(memory, sequence, begin, -1):
             # a recurrent state has no earlier one
-            self.bindings.llama_memory_seq_rm(memory, sequence, -1, -1)
+            C.llama_memory_seq_rm(memory, sequence, -1, -1)
             here = 0
         self._held[sequence] = pieces[:here]
         return here
@@ -291,38 +304,38 @@ class LlamaContext:
         self, pieces: Mapping[int, Piece], groups: dict[str, int], last: bool = True
     ) -> list[torch.Tensor]:
         """Read a piece in each of some sequences, and copy nodes; the logits (V,) after each."""
-        C, context, listener = self.bindings, self._require_context(), self._listener
+        C = self.bindings
+        context = self._require_context()
+        listener = self._listener
         lengths = [len(piece) for piece in pieces.values()]
-        ids = np.fromiter((i for piece in pieces.values() for i in piece), np.int32)
+        ids = np.fromiter(chain(*pieces.values()), np.int32)
         begins = [sum(map(len, self._held[s])) for s in pieces]
-        positions = np.concatenate(
-            [np.arange(a, a + n, dtype=np.int32) for a, n in zip(begins, lengths, strict=True)]
-        )
+        within = [*map(range, begins, np.add(begins, lengths))]
+        positions = np.fromiter(chain(*within), np.int32)
         sequences = np.repeat(np.fromiter(pieces, np.int32), lengths)
         pointers = (sequences.ctypes.data + 4 * np.arange(len(ids))).astype(np.uintp)
         ends = np.cumsum(lengths) - 1
-        ones, asked = np.ones(len(ids), np.int32), np.zeros(len(ids), np.int8)
+        ones = np.ones(len(ids), np.int32)
+        asked = np.zeros(len(ids), np.int8)
         asked[ends] = 1
+        arrays: dict[str, np.ndarray] = {
+            "token": ids,
+            "pos": positions,
+            "n_seq_id": ones,
+            "seq_id": pointers,
+            "logits": asked,
+        }
+        kinds = dict(C.llama_batch._fields_)
         batch = C.llama_batch(n_tokens=len(ids))
-        for field, array in (
-            ("token", ids),
-            ("pos", positions),
-            ("n_seq_id", ones),
-            ("seq_id", pointers),
-            ("logits", asked),
-        ):
-            setattr(
-                batch, field, ctypes.cast(array.ctypes.data, dict(C.llama_batch._fields_)[field])
-            )
-        held, listener.groups, listener.last, listener.copied = (
-            {s: self._held[s] for s in pieces},
-            groups,
-            last,
-            {},
-        )
+        for field, array in arrays.items():
+            setattr(batch, field, array.ctypes.data_as(kinds[field]))
+        held = {s: self._held[s] for s in pieces}
+        listener.groups = groups
+        listener.last = last
+        listener.copied = {}
         listener.wanted = frozenset(name.encode() for name in groups)
-        # until it is read
-        self._held = [[] if s in pieces else own for s, own in enumerate(self._held)]
+        for s in pieces:
+            self._held[s] = []  # until it is read
         waiting = self._worker.submit(C.llama_decode, context, batch)
         try:
             status = waiting.result()
@@ -336,13 +349,13 @@ class LlamaContext:
                 f"{self.file.name}: llama.cpp failed ({status}: {'; '.join(_ERRORS[-1:])})"
             )
         for s, piece in pieces.items():
-            held[s].append(piece)
-            self._held[s] = held[s]
-        values = (C.llama_get_logits_ith(context, int(end)) for end in ends)
-        return [
-            torch.from_numpy(np.ctypeslib.as_array(value, (self.vocabulary,)).copy())
-            for value in values
-        ]
+            self._held[s] = [*held[s], piece]
+        logits = []
+        for end in ends:
+            values = C.llama_get_logits_ith(context, int(end))
+            array = np.ctypeslib.as_array(values, (self.vocabulary,))
+            logits.append(torch.from_numpy(array.copy()))
+        return logits
 
     def _require_context(self) -> Any:
         """The context. Raises ``ModelError`` in a forked process and after ``close``."""
@@ -365,9 +378,7 @@ def _list_forwards(texts: Mapping[int, list[Piece]]) -> list[dict[int, Piece]]:
             beside[sequence] = pieces[-1]
         else:
             forwards.append({sequence: pieces[-1]})
-    if beside:
-        forwards.append(beside)
-    return forwards
+    return [*forwards, beside] if beside else forwards
 
 
 _ERRORS: list[str] = []  # what llama.cpp said last

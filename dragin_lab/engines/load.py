@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import suppress
 from inspect import signature
@@ -15,7 +14,7 @@ from dragin_lab.checks import choice, is_embedded, refuse_password, shown
 from dragin_lab.engines.arguments import choose_device
 from dragin_lab.engines.llama import LlamaModel
 from dragin_lab.engines.llama_context import load_bindings
-from dragin_lab.engines.names import find_gguf
+from dragin_lab.engines.names import Source, find_gguf
 from dragin_lab.engines.requests import ModelServer
 from dragin_lab.engines.server_model import ServerModel
 from dragin_lab.engines.sources import convert_tokenizer, load_tokenizer, silence_library
@@ -50,7 +49,7 @@ def loaded_arguments() -> list[str]:
 
 
 def open_model(
-    source: str | os.PathLike[str] | None = None, *, engine: str | None = None, **loading: Any
+    source: Source | None = None, *, engine: str | None = None, **loading: Any
 ) -> LanguageModel | LlamaModel | ServerModel:
     """Open a model by name.
 

@@ -20,6 +20,7 @@ from dragin_lab.checks import is_embedded
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path
 
+Source = str | os.PathLike[str]  # a folder, a file, or an id of the Hub
 _MAGIC = b"GGUF"
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
@@ -41,11 +42,12 @@ def check_name(source: Any) -> None:
         refuse_adapter(name)
 
 
-def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
+def find_source(source: Source) -> tuple[str, Path | None]:
     """A path or hub id, and the folder where it is one. Raises ``ModelError`` for a path of
     something else.
     """
-    path, name = as_path(source, ModelError), str(source)
+    path = as_path(source, ModelError)
+    name = str(source)
     if path.is_dir():
         return str(path), path
     if path.exists() or name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name:
@@ -56,7 +58,7 @@ def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
     return name, None
 
 
-def find_gguf(source: str | os.PathLike[str]) -> Path | None:
+def find_gguf(source: Source) -> Path | None:
     """The GGUF file that a path names, or the only one in a folder without ``config.json``; None
     for anything else.
 
@@ -117,7 +119,8 @@ def refuse_unreachable(name: str) -> None:
 
         if isinstance(try_to_load_from_cache(name, "config.json"), str):
             return
-    address, answered = urlsplit(constants.ENDPOINT), threading.Event()
+    address = urlsplit(constants.ENDPOINT)
+    answered = threading.Event()
 
     def knock() -> None:
         with suppress(OSError):

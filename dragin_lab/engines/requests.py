@@ -28,7 +28,8 @@ from dragin_lab.trace.trace import Draft
 
 T = TypeVar("T")
 KEY = "DRAGIN_LAB_API_KEY"  # the environment variable with the bearer token
-_TRIES, _PAUSE = 4, 0.5  # requests, and seconds before the second; doubled each time
+_TRIES = 4
+_PAUSE = 0.5  # seconds before the second try; doubled each time
 _BUSY = (429, 500, 502, 503, 504)  # status codes worth another try
 _CONNECT = 5.0  # seconds
 
@@ -90,7 +91,8 @@ class ModelServer:
     """
 
     def __init__(self, address: str, timeout: float) -> None:
-        self.address, self.timeout = address, timeout
+        self.address = address
+        self.timeout = timeout
         self._key = os.environ.get(KEY, "")
         try:
             host = httpx.URL(address).host
@@ -121,7 +123,8 @@ class ModelServer:
         """
         seconds = min(self.timeout, within or self.timeout)
         end = time.monotonic() + seconds
-        why, pause = "", 0.0
+        why = ""
+        pause = 0.0
         for _ in range(_TRIES):
             if time.monotonic() + pause > end:
                 break
@@ -183,7 +186,8 @@ class ServerBatch(Batch):
 
     def __init__(self, engine: Any, size: int) -> None:
         super().__init__(engine, size)
-        self.size, self.notes = size, []
+        self.size = size
+        self.notes = []
         self._room = threading.Semaphore(size)
 
     def ask(self, key: Any, request: Write, seed: int | None = None) -> None:
@@ -228,7 +232,8 @@ class LastBlock:
                 folder, trust_remote_code=False, attn_implementation="eager"
             )
             text = config.get_text_config()
-            last, text.num_hidden_layers = text.num_hidden_layers - 1, 1
+            last = text.num_hidden_layers - 1
+            text.num_hidden_layers = 1
             if getattr(text, "layer_types", None):
                 text.layer_types = text.layer_types[-1:]
             self.model: Any = AutoModelForCausalLM.from_config(config).float().eval()
@@ -269,7 +274,8 @@ def read_states(path: str, ids: Sequence[int], width: int, seconds: float) -> to
     Raises ``ModelError`` for a file that does not appear in time, or that has other ids or
     another shape.
     """
-    lock, n = f"{path}.lock", len(ids)
+    lock = f"{path}.lock"
+    n = len(ids)
     _wait_until_written(path, lock, seconds)
     try:
         with safe_open(path, "pt") as tensors:

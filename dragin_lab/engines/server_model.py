@@ -17,7 +17,7 @@ import torch
 from dragin_lab.checks import count
 from dragin_lab.core.episode import Write
 from dragin_lab.engines.check import TEXTS, Check, apply_checks
-from dragin_lab.engines.engine import Engine, OnToken
+from dragin_lab.engines.engine import Engine, Facts, OnToken
 from dragin_lab.engines.requests import (
     Completion,
     Detokenized,
@@ -66,15 +66,15 @@ class ServerModel(Engine):
         served_name: str | None = None,
     ) -> None:
         self.served_name = served_name
-        self.server, self.tokenizer, self.sample, self.eos = (
-            server,
-            tokenizer,
-            sample,
-            tokenizer.ends,
-        )
-        self.alternatives, self.vocabulary = count("likeliest", likeliest), len(tokenizer) + _PADDED
+        self.server = server
+        self.tokenizer = tokenizer
+        self.sample = sample
+        self.eos = tokenizer.ends
+        self.alternatives = count("likeliest", likeliest)
+        self.vocabulary = len(tokenizer) + _PADDED
         self.about = self._describe_model()
-        self.name, self.context_window = self.about["model"], self.about["window"]
+        self.name = self.about["model"]
+        self.context_window = self.about["window"]
         self.block: LastBlock | None = None
         self.no_attention = (
             "its server gives no hidden states (vllm serve with extract_hidden_states does)"
@@ -83,14 +83,15 @@ class ServerModel(Engine):
         self._known_by = [tokenizer.encode(text, special=True) for text in _KNOWN_BY]
         answer = self._ask(self._known_by[0], 1)
         if answer.kv_transfer_params and answer.kv_transfer_params.hidden_states_path:
-            self.block, self.no_attention = LastBlock(folder), ""
+            self.block = LastBlock(folder)
+            self.no_attention = ""
             self.has_attention = self.has_entropy = True
             self._read_states(answer, self._known_by[0])
         self._answers = self._write_known()
         if check:
             apply_checks(self, self.check())
 
-    def _describe_model(self) -> dict[str, Any]:
+    def _describe_model(self) -> Facts:
         """What the server says of its model; values fit into JSON."""
         models = self.server.ask("/v1/models", ServedModels, within=_OPENING).data
         chosen = [one for one in models if self.served_name in (None, one.id)]
@@ -139,7 +140,8 @@ class ServerModel(Engine):
         """Each token after the first ``skip``: id, log-probability, and the likeliest, ids and
         log-probabilities.
         """
-        parts, tokens = choice.logprobs, []
+        parts = choice.logprobs
+        tokens = []
         sizes = len(parts.tokens), len(parts.token_logprobs), len(parts.top_logprobs)
         if min(sizes) < max(sizes) or max(sizes) > skip + most:
             raise ModelError(f"{self.server.address} sent {sizes} tokens and log-probabilities")
@@ -204,7 +206,8 @@ class ServerModel(Engine):
         """Have the server write until a bias begins or ends, and add its tokens up to the
         ``Stop``.
         """
-        request, t = writing.request, len(writing.ids)
+        request = writing.request
+        t = len(writing.ids)
         before = [*writing.prompt_ids, *writing.ids]
         forced = list(request.prefix[: request.max_new_tokens][t:])
         at = t + len(forced)
@@ -309,7 +312,7 @@ class ServerModel(Engine):
             return True  # it does not say
         return there.strip() == self.tokenizer.decode(ids, special=True).strip()
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Facts:
         """As ``Engine.provenance``; in a probe's place stands what it wrote when it was opened."""
         return {  # no address, no token
             "model": self.name,
@@ -323,7 +326,7 @@ class ServerModel(Engine):
             "decoding": "sample" if self.sample else "greedy",
         }
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Facts:
         return self.identify(model=self.name, eos=sorted(self.eos))
 
     def close(self) -> None:

@@ -5,12 +5,11 @@ models in memory.
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 import shutil
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -37,11 +36,11 @@ from transformers import (
 from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
-from dragin_lab.engines.arguments import FINDING, refuse_argument
+from dragin_lab.engines.arguments import FINDING, Arguments, refuse_argument
 from dragin_lab.engines.arguments import choose_device as choose_device
 from dragin_lab.engines.gguf import copy_without_vocabulary
 from dragin_lab.engines.identity import hash_weights, is_bitsandbytes
-from dragin_lab.engines.names import find_source, refuse_adapter, refuse_unreachable
+from dragin_lab.engines.names import Source, find_source, refuse_adapter, refuse_unreachable
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.errors import DraginLabError, MissingPackageError, ModelError
 from dragin_lab.files import cache_remedy, user_cache
@@ -60,7 +59,7 @@ LOADING = (
     ArithmeticError,
     pickle.UnpicklingError,
 )
-EMPTY: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Arguments = MappingProxyType({})
 _BEGINNING = 2**25  # bytes of a file that hold its vocabulary
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _CHOOSING = {"variant", "use_safetensors", "gguf_file", "key_mapping", "state_dict"}
@@ -69,7 +68,7 @@ _POSITION_TABLES = ("wpe", "embed_positions", "position_embedding", "position_em
 
 
 def load_pair(
-    name: str, dtype: Any, device: torch.device, given: Mapping[str, Any], tokenizer: Any = None
+    name: str, dtype: Any, device: torch.device, given: Arguments, tokenizer: Any = None
 ) -> tuple[Any, HFTokenizer]:
     """Model (in eval mode, on its device unless a ``device_map`` or quantization places it) and
     tokenizer of a source.
@@ -93,12 +92,12 @@ def load_pair(
     return model.eval(), HFTokenizer(getattr(tokenizer, "hf", tokenizer))
 
 
-def pick_finding(given: Mapping[str, Any]) -> dict[str, Any]:
+def pick_finding(given: Arguments) -> dict[str, Any]:
     """Of what was given, what all files of a source are found by."""
     return {key: given[key] for key in FINDING if given.get(key) is not None}
 
 
-def _read_config(name: str, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _read_config(name: str, given: Arguments) -> tuple[Any, dict[str, Any]]:
     """The configuration, and what of the arguments is not a value of it.
 
     It says nothing of how to attend: a saved one may name what is not installed here.
@@ -115,7 +114,7 @@ def _read_config(name: str, given: Mapping[str, Any]) -> tuple[Any, dict[str, An
     return config, {key: value for key, value in unused.items() if key in rest} | kept
 
 
-def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
+def load_tokenizer(source: Source) -> HFTokenizer:
     """The tokenizer of a folder or Hugging Face id, with the end marks of the model there.
 
     Raises ``ModelError`` where it is missing or damaged.
@@ -173,7 +172,7 @@ def silence_library() -> Iterator[None]:
 
 
 @contextmanager
-def loading_errors(name: str, kind: str, given: Mapping[str, Any] = EMPTY) -> Iterator[None]:
+def loading_errors(name: str, kind: str, given: Arguments = EMPTY) -> Iterator[None]:
     """Load in silence, with errors as ours: ``SettingError`` for an argument of those ``given``
     that nobody takes, ``MissingPackageError`` for a package, ``ModelError`` for all else.
     """
@@ -199,7 +198,7 @@ def loading_errors(name: str, kind: str, given: Mapping[str, Any] = EMPTY) -> It
         ) from error
 
 
-def _find_remedy(name: str, error: Exception, given: Mapping[str, Any]) -> str:
+def _find_remedy(name: str, error: Exception, given: Arguments) -> str:
     if todo := cache_remedy(error):
         return todo
     if "trust_remote_code" in str(error) and not given.get("trust_remote_code"):
@@ -326,7 +325,7 @@ def _read_model(file: Path, dtype: Any) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def weight_files(name: str, folder: Path | None, given: Mapping[str, Any] = EMPTY) -> list[Path]:
+def weight_files(name: str, folder: Path | None, given: Arguments = EMPTY) -> list[Path]:
     """The weight files of a source, sorted; empty where they are not on this machine, and where
     the arguments ``given`` choose among them.
     """

@@ -33,8 +33,8 @@ from dragin_lab.engines.layers import (
 )
 from dragin_lab.errors import ModelError
 
-#: By module: the tap that listens to it now.
-_LISTENING: WeakKeyDictionary[nn.Module, Tap] = WeakKeyDictionary()
+#: By module: the tap that listens to it now; None where one did.
+_LISTENING: WeakKeyDictionary[nn.Module, Tap | None] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -60,12 +60,16 @@ class Tap:
     """
 
     def __init__(self, model: Any, layer: int | str, heads: Sequence[int] | None = None) -> None:
-        self.model, self.layer, self.heads, self.why = model, None, None, ""
+        self.model = model
+        self.layer = None
+        self.heads = None
+        self.why = ""
         if not layer_kinds(model.config):
             raise ModelError(
                 f"{type(model).__name__} has no layers; its config.json says num_hidden_layers=0"
             )
-        (having, shared), kind = attention_layers(model), type(model).__name__
+        having, shared = attention_layers(model)
+        kind = type(model).__name__
         text = model.config.get_text_config()
         if not having:
             self.why = say_why(model, kind, shared)
@@ -77,9 +81,10 @@ class Tap:
         self.layer = choose_captured(model.config, layer, having, kind)
         self.heads = choose_heads(heads, text.num_attention_heads)
         self.module: Any = having[self.layer]
-        file: Any = find_file(self.module)
-        self._file, self._eager = file, inspect.unwrap(file[EAGER])
-        self.rows, self.thread = 1, 0
+        self._file = find_file(self.module)
+        self._eager = inspect.unwrap(self._file[EAGER])
+        self.rows = 1
+        self.thread = 0
         self.weights: Tensor | None = None
 
     @contextmanager
@@ -88,21 +93,21 @@ class Tap:
         if self.why:
             yield
             return
-        module, before = self.module, _LISTENING.get(self.module)
+        module = self.module
+        before = _LISTENING.get(self.module)
         # of an outer block: a trigger may ask its own lab
         state = self.rows, self.weights, self.thread
         block = object()
 
         def restore() -> None:
             self.rows, self.weights, self.thread = state
-            if before is None:
-                _LISTENING.pop(module, None)
-            else:
-                _LISTENING[module] = before
+            _LISTENING[module] = before
             _unwrap_file(self._file, block)
 
         with restoring(restore):
-            self.rows, self.weights, self.thread = rows, None, threading.get_ident()
+            self.rows = rows
+            self.weights = None
+            self.thread = threading.get_ident()
             _LISTENING[module] = self
             _wrap_file(self._file, block)
             yield
@@ -113,7 +118,8 @@ class Tap:
         """
         if self.why:
             return None
-        weights, self.weights = self.weights, None
+        weights = self.weights
+        self.weights = None
         if weights is None:
             raise ModelError(
                 f"{type(self.model).__name__} did not call the attention function of layer"
@@ -131,7 +137,8 @@ class Tap:
             if weights is None or weights.dtype != torch.float32:
                 # By the model file's eager function. Its weighted sum is not used, so a slice of
                 # the keys stands in for the values.
-                query, key = query[:, :, -self.rows :].float(), key.float()
+                query = query[:, :, -self.rows :].float()
+                key = key.float()
                 mask = additive_mask(
                     mask, query.shape[2], key.shape[2], kwargs.get("sliding_window"), query.device
                 )
@@ -166,8 +173,8 @@ def additive_mask(
     elif mask is None and rows == 1 and (window is None or keys <= window):
         return None
     else:
-        position = torch.arange(keys - rows, keys, device=device)[:, None]  # (rows, 1)
-        column = torch.arange(keys, device=device)[None]  # (1, k)
+        column = torch.arange(keys, device=device)  # (k,)
+        position = column[-rows:, None]  # (rows, 1)
         allowed = column <= position
         if window is not None:
             allowed &= column > position - window
@@ -214,7 +221,8 @@ def _recording(function: Any) -> Any:
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
         output, weights = function(module, query, key, value, mask, **kwargs)
-        if (tap := _LISTENING.get(module)) is not None and tap.thread == threading.get_ident():
+        tap = _LISTENING.get(module)
+        if tap is not None and tap.thread == threading.get_ident():
             tap.record(query, key, mask, weights, kwargs)
         return output, weights
 

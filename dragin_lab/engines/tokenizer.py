@@ -22,6 +22,7 @@ from dragin_lab.trace.draft import count_common
 from dragin_lab.trace.trace import Prompt
 
 Span = tuple[int, int]
+Encoded = tuple[list[int], np.ndarray]  # ids (p,), and their character spans (p, 2) int32
 Decode = Callable[[Sequence[int]], str]
 
 _LONG = 24  # tokens decoded again at every step before the window moves on
@@ -56,7 +57,8 @@ class HFTokenizer:
         self.silent = (special - marks) | self.ends
         # Control tokens that mark a thought stay in the text. Where there are some, ``_hidden``
         # lists those to skip.
-        self._by_name, self._hidden = bool(marks), self.silent if marks else self.ends - special
+        self._by_name = bool(marks)
+        self._hidden = self.silent if marks else self.ends - special
         self.marker = find_marker(self)
         self._shown: dict[int, str] = {}
         self._openings: dict[str, list[int]] = {}
@@ -80,7 +82,7 @@ class HFTokenizer:
 
     def encode_with_offsets(
         self, text: str, special: bool = True, *, plain: bool = False
-    ) -> tuple[list[int], np.ndarray]:
+    ) -> Encoded:
         """Ids, and (p, 2) int32 half-open character spans in ``text``; (0, 0) for specials that it
         does not hold.
 
@@ -99,21 +101,18 @@ class HFTokenizer:
         n = len(offsets) - (self.closing if special else 0)
         return list(encoding["input_ids"][:n]), offsets[:n]
 
-    def encode_prompt(
-        self, prompt: Prompt, model: str = "the model"
-    ) -> tuple[list[int], np.ndarray]:
+    def encode_prompt(self, prompt: Prompt, model: str = "the model") -> Encoded:
         """Ids (p,) and character spans (p, 2) int32 of a prompt for a model of that name; BOS
         stands in for no text.
         """
-        check_text(
-            "prompt",
-            instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text,
-        )
+        instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')")
+        check_text("prompt", prompt.text)
         ids, offsets = self._encode_parts(prompt)
         bos = self.hf.bos_token_id
         # a layout that writes a chat template's text has one already
         if bos is not None and ids[:2] == [bos, bos]:
-            ids, offsets = ids[1:], offsets[1:]
+            ids = ids[1:]
+            offsets = offsets[1:]
         if ids:
             return ids, offsets
         if bos is None:
@@ -122,32 +121,34 @@ class HFTokenizer:
             )
         return [int(bos)], np.zeros((1, 2), np.int32)
 
-    def _encode_parts(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
+    def _encode_parts(self, prompt: Prompt) -> Encoded:
         """Encode a prompt up to what the model wrote; that has its ids, and what stands after it
         is encoded as text.
         """
-        text, written = prompt.text, prompt.written
+        text = prompt.text
+        written = prompt.written
         if not written:
             return self._encode_foreign(prompt, len(text))
         ids, offsets = self._encode_foreign(prompt, written[0][0])
-        parts = [(a, b, own) for a, b, own in written] + [
-            (a, b, ()) for a, b in list_gaps(written, len(text))
-        ]
-        for start, stop, own in sorted(parts):
+        gaps = [(start, stop, ()) for start, stop in list_gaps(written, len(text))]
+        for start, stop, own in sorted([*written, *gaps]):
             if own:
-                whole, spans = self.spans().all(own)
-                lead = max(stop - start - len(whole), 0)  # a space that decoding drops
-                here = np.array(
-                    [(a + lead * (a > 0), b + lead) for a, b in spans], np.int32
-                ).reshape(-1, 2)
-                part, here = list(own), here.clip(max=stop - start)
+                ids += own
+                spans = self._place_within(own, stop - start)
             else:
-                part, here = self.encode_within(text[start:stop])
-            ids += part
-            offsets = np.concatenate([offsets, here + start])
+                part, spans = self.encode_within(text[start:stop])
+                ids += part
+            offsets = np.concatenate([offsets, spans + start])
         return ids, offsets
 
-    def encode_within(self, text: str) -> tuple[list[int], np.ndarray]:
+    def _place_within(self, ids: Sequence[int], length: int) -> np.ndarray:
+        """Character spans (n, 2) int32 of ids in their text of this length, where it begins."""
+        text, spans = self.spans().all(ids)
+        lead = max(length - len(text), 0)  # a space that decoding drops
+        places = [(a + lead * (a > 0), b + lead) for a, b in spans]
+        return np.array(places, np.int32).reshape(-1, 2).clip(max=length)
+
+    def encode_within(self, text: str) -> Encoded:
         """Ids and character spans of a text that stands after another; a control token that it
         spells is text.
         """
@@ -158,30 +159,24 @@ class HFTokenizer:
                 return ids[n:], offsets[n:] - 1
         return self.encode_with_offsets(text, special=False, plain=True)
 
-    def _encode_foreign(self, prompt: Prompt, stop: int) -> tuple[list[int], np.ndarray]:
+    def _encode_foreign(self, prompt: Prompt, stop: int) -> Encoded:
         """Encode a prompt up to the character ``stop``.
 
         A control token spelled by passages or question is encoded as text, so it closes no turn.
         """
-        text, spelled = (
-            prompt.text,
-            "|".join(map(re.escape, sorted(self.control_tokens, key=len, reverse=True))),
-        )
-        foreign = [
-            prompt.spans[name]
-            for name in ("passages", "question")
-            if name in prompt.spans and spelled
-        ]
-        cuts = [
-            cut
-            for a, b in sorted(foreign)
-            for m in re.compile(spelled).finditer(text, a, b)
-            for cut in m.span()
-        ]
+        text = prompt.text
+        longest_first = sorted(self.control_tokens, key=len, reverse=True)
+        # without control tokens, what matches nowhere
+        spelled = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        foreign = [prompt.spans[name] for name in {"passages", "question"} & prompt.spans.keys()]
+        cuts = [0]
+        for begin, end in sorted(foreign):
+            for token in spelled.finditer(text, begin, end):
+                cuts += token.span()
         ids: list[int] = []
         offsets = []
         # every second piece is a spelled token
-        for number, (begin, end) in enumerate(pairwise([0, *cuts, stop])):
+        for number, (begin, end) in enumerate(pairwise([*cuts, stop])):
             special = prompt.special and number == 0
             part, spans = self.encode_with_offsets(text[begin:end], special, plain=number % 2 == 1)
             ids += part
@@ -207,7 +202,8 @@ class HFTokenizer:
     @cached_property
     def closing(self) -> int:
         """How many special tokens the tokenizer puts after a text (add_eos_token, BERT's [SEP])."""
-        text, whole = self._encode_whole("a", False), self._encode_whole("a", True)
+        text = self._encode_whole("a", False)
+        whole = self._encode_whole("a", True)
         ends = [
             end for end in range(len(text), len(whole) + 1) if whole[end - len(text) : end] == text
         ]
@@ -232,12 +228,8 @@ class HFTokenizer:
         """The model's end marks as they stand in a text, longest first: ``</s>``, ``<|im_end|>``
         ...
         """
-        return tuple(
-            sorted(
-                {self.decode([i], special=True) for i in self.ends} - {""},
-                key=lambda m: (-len(m), m),
-            )
-        )
+        marks = {self.decode([i], special=True) for i in self.ends} - {""}
+        return tuple(sorted(marks, key=lambda mark: (-len(mark), mark)))
 
     def _find_end_of_turn(self) -> set[int]:
         """The token that closes the assistant's turn in the chat template; empty where there is
@@ -252,9 +244,8 @@ class HFTokenizer:
         except (jinja2.TemplateError, TypeError, ValueError):
             return set()  # ``chat`` reports what is wrong with the template once it is used
         closing = text.rpartition(answer)[2].lstrip() if answer in text else ""
-        return {
-            i for i in self.encode(closing, special=False)[:1] if i in self.hf.added_tokens_decoder
-        }
+        first = self.encode(closing, special=False)[:1]
+        return {*first} & self.hf.added_tokens_decoder.keys()
 
     @property
     def chats(self) -> bool:
@@ -318,7 +309,8 @@ class HFTokenizer:
         """One token as text for people, with its leading space."""
         if token not in self._shown:
             # After another token, because decoders strip the space of the first one.
-            pair, single = self.decode([token, token], True), self.decode([token], True)
+            pair = self.decode([token, token], True)
+            single = self.decode([token], True)
             self._shown[token] = pair[len(single) :] if pair.startswith(single) else single
         return self._shown[token]
 
@@ -331,9 +323,8 @@ def find_marker(tokenizer: HFTokenizer) -> str:
     """
     seen: Counter[str] = Counter()
     for letter in "xabe":
-        for token in tokenizer.tokens(
-            tokenizer.encode(f"{letter} {letter} {letter}", special=False)
-        )[1:]:
+        ids = tokenizer.encode(f"{letter} {letter} {letter}", special=False)
+        for token in tokenizer.tokens(ids[1:]):
             before = token.removesuffix(letter)
             if before and letter not in before and not before.startswith("<"):
                 seen[before] += 1
@@ -405,10 +396,8 @@ class TextSpans:
         first = len(self.spans)
         known = len(self._window)
         begin = len(self.text) - known  # of the window
-        decoded = []
-        for end in range(first + 1, len(self.ids)):
-            ids = self.ids[self._anchor : end]
-            decoded.append(self._decode(ids))
+        ends = range(first + 1, len(self.ids))
+        decoded = [self._decode(self.ids[self._anchor : end]) for end in ends]
         decoded.append(window)
         silent = [token in self._silent for token in self.ids[first:]]
         settled = find_spans(decoded, window, silent, start=known)
@@ -424,7 +413,8 @@ class TextSpans:
         """
         tail = self._decode(self.ids[first:])
         if tail and not tail.startswith(BROKEN) and self.ids[first] not in self._silent:
-            self._anchor, self._window = first, tail
+            self._anchor = first
+            self._window = tail
 
 
 def find_spans(
@@ -449,9 +439,8 @@ def find_spans(
         # A broken character at the end may look like a real U+FFFD of the whole text; only the last
         # token can tell.
         complete = text if i == len(decoded) - 1 else text.rstrip(BROKEN)
-        reach = max(
-            end, len(complete) if whole.startswith(complete) else count_common(complete, whole)
-        )
+        common = len(complete) if whole.startswith(complete) else count_common(complete, whole)
+        reach = max(end, common)
         if special or (reach == end and len(text) <= end):
             spans.append((end, end))
         else:

@@ -25,7 +25,7 @@ from dragin_lab.core.episode import Write
 from dragin_lab.engines import sources
 from dragin_lab.engines.arguments import settle_device, settle_dtype, settle_quantization
 from dragin_lab.engines.check import Check, apply_checks, run_checks
-from dragin_lab.engines.engine import Engine, OnToken
+from dragin_lab.engines.engine import Engine, Facts, OnToken
 from dragin_lab.engines.generating import read_prompts, score_texts, write_texts
 from dragin_lab.engines.identity import (
     Probed,
@@ -39,7 +39,7 @@ from dragin_lab.engines.identity import (
     write_probe,
 )
 from dragin_lab.engines.layers import choose_layer, describe_layer
-from dragin_lab.engines.names import find_gguf, find_source
+from dragin_lab.engines.names import Source, find_gguf, find_source
 from dragin_lab.engines.tap import Tap, exactly, restoring
 from dragin_lab.engines.tokenizer import HFTokenizer
 from dragin_lab.engines.waves import Waves, out_of_memory
@@ -120,10 +120,8 @@ class LanguageModel(Engine):
                 " model.resize_token_embeddings(len(tokenizer)), or use the model's own tokenizer"
             )
         self.device = sources.find_device(self.model)
-        self.alternatives, self.sample = (
-            min(count("alternatives", alternatives), embeddings),
-            sample,
-        )
+        self.alternatives = min(count("alternatives", alternatives), embeddings)
+        self.sample = sample
         config = self.model.config
         self._name = name or str(getattr(config, "_name_or_path", "")) or type(self.model).__name__
         self._adapted = model if hasattr(model, "peft_config") else None
@@ -132,11 +130,9 @@ class LanguageModel(Engine):
         self.user: int | None = None  # id of the thread that uses the model now
         self.eos = self.tokenizer.ends
         self.tap = Tap(self.model, layer, heads)
-        self.layer, self.has_attention, self.no_attention = (
-            self.tap.layer,
-            not self.tap.why,
-            self.tap.why,
-        )
+        self.layer = self.tap.layer
+        self.has_attention = not self.tap.why
+        self.no_attention = self.tap.why
         self.layer_chosen = None if self.layer is None else describe_layer(config, self.layer)
         self.prefixes = Prefixes(device=self.device)
         cached = not {"past_key_values", "cache"}.isdisjoint(
@@ -145,7 +141,9 @@ class LanguageModel(Engine):
         self.shareable = cached and is_shareable(config)
         self.parts = PARTS if self.shareable else ()
         self.no_batch = batch_obstacle(config) if cached else "it has no key-value cache"
-        self._files, self._hash, self._stamp = list(files), "", ""
+        self._files = list(files)
+        self._hash = ""
+        self._stamp = ""
         # what it has been: stamps, probes and hashes of weights
         self._met: list[tuple[str, np.ndarray, str]] = []
         if check:
@@ -156,7 +154,7 @@ class LanguageModel(Engine):
     @classmethod
     def load(
         cls,
-        source: str | os.PathLike[str] | None = None,
+        source: Source | None = None,
         *,
         dtype: Any = None,
         device: Any = None,
@@ -201,7 +199,8 @@ class LanguageModel(Engine):
         within = given.get("gguf_file")
         if within and Path(source, within).is_file():  # else it is one of the Hub
             source = Path(source, given.pop("gguf_file"))
-        file, digest = find_gguf(source), ""
+        file = find_gguf(source)
+        digest = ""
         if file is not None:
             source, digest = sources.convert_gguf(file, dtype)
         name, folder = find_source(source)
@@ -268,10 +267,8 @@ class LanguageModel(Engine):
         """Reserve the model for this thread, in eval mode and without gradients."""
         ungraded = torch.inference_mode if is_plain(self.model) else torch.no_grad
         with self.lock, ungraded():
-            training, before = (
-                [module for module in self.model.modules() if module.training],
-                self.user,
-            )
+            training = [module for module in self.model.modules() if module.training]
+            before = self.user
 
             def restore() -> None:
                 self.user = before
@@ -384,7 +381,8 @@ class LanguageModel(Engine):
         """What the model would have measured had it written ``ids`` after a prompt: one forward
         over both.
         """
-        began, n = time.perf_counter(), len(ids)
+        began = time.perf_counter()
+        n = len(ids)
         request = Write(Prompt(""), n, attention=attention, hidden=hidden)
         writing = Writing(self, request, prompt=(prompt, offsets))
         inputs: dict[str, Any] = {
@@ -406,12 +404,8 @@ class LanguageModel(Engine):
             values = [part.cpu().numpy() for part in measured]
             states: Any = [None] * n
             if hidden is not None:
-                states = (
-                    output.hidden_states[self.find_state(hidden)][0, -n - 1 : -1]
-                    .float()
-                    .cpu()
-                    .numpy()
-                )
+                kept = output.hidden_states[writing.state][0, -n - 1 : -1]  # (n, d)
+                states = kept.float().cpu().numpy()
             paid = None if rows is None else rows[0].cpu().numpy()
         for r in range(n + 1):
             if paid is not None:
@@ -419,7 +413,8 @@ class LanguageModel(Engine):
                 writing.add_row(keys.mean(0), keys if attention else None)
             if r < n:
                 writing.add_token(ids[r], [part[r] for part in values], state=states[r])
-        writing.stopped, writing.began = "forced", began
+        writing.stopped = "forced"
+        writing.began = began
         return writing.finish()
 
     def probe(self) -> np.ndarray:
@@ -434,16 +429,19 @@ class LanguageModel(Engine):
             refuse_not_finite(self, logits, len(logits))
             return reduce_logits(logits.float().cpu().numpy())
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Facts:
         """As ``Engine.provenance``. Where the model was changed, kept prefixes are dropped and
         weights hashed anew.
         """
         with self.in_use():
-            probe, stamp = self.probe(), stamp_model(self.model)
+            probe = self.probe()
+            stamp = stamp_model(self.model)
             if self.probed is None:
-                self.probed, self._stamp = Probed(probe, self.probe()), stamp
+                self.probed = Probed(probe, self.probe())
+                self._stamp = stamp
             elif self.probed.changed(probe) or stamp != self._stamp:
-                self._stamp, self._files = stamp, []
+                self._stamp = stamp
+                self._files = []
                 self._hash = next(
                     (
                         known
@@ -461,7 +459,7 @@ class LanguageModel(Engine):
             self._met.append((stamp, self.probed.probe, self._hash))
         return self.describe() | {"probe": write_probe(self.probed.probe)}
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         quantization = name_quantization(self.model)
         return {
             "model": self.name,
@@ -482,7 +480,7 @@ class LanguageModel(Engine):
             "python": platform.python_version(),
         } | ({"quantization": quantization} if quantization else {})
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Facts:
         if self.probed is None:
             self.provenance()
         return self.identify(
@@ -492,10 +490,8 @@ class LanguageModel(Engine):
         )
 
     def __repr__(self) -> str:
-        dtype, decoding = (
-            str(self.model.dtype).removeprefix("torch."),
-            "sampling" if self.sample else "greedy",
-        )
+        dtype = str(self.model.dtype).removeprefix("torch.")
+        decoding = "sampling" if self.sample else "greedy"
         layer = f"layer {self.layer_chosen}" if self.has_attention else "no attention"
         kind = f"{type(self.model).__name__}, {dtype} on {self.device}"
         return f"LanguageModel({self.name}, {kind}, {layer}, {decoding})"

@@ -37,7 +37,9 @@ class Waves(Batch):
 
     def __init__(self, engine: Any, size: int) -> None:
         super().__init__(engine, size)
-        self.lm, self.size, self.notes = engine, size, []
+        self.lm = engine
+        self.size = size
+        self.notes = []
         if size > 1 and engine.no_batch:
             self._shrink(1, f"written one at a time: {engine.no_batch}")
 
@@ -54,7 +56,8 @@ class Waves(Batch):
                 return ended
             except Exception as error:  # noqa: BLE001 - whatever a shared forward fails with, each draft begins again
                 # it holds tensors of its frames
-                n, failed = self._restart(), error.with_traceback(None)
+                n = self._restart()
+                failed = error.with_traceback(None)
         if not out_of_memory(failed):
             why = f"because a batch of {n} met {type(failed).__name__}: {failed}"
             self._shrink(1, f"written one at a time, {why}")
@@ -66,7 +69,8 @@ class Waves(Batch):
 
     def _step_alone(self) -> list[DraftResult]:
         """Write one draft by itself; where memory is short, once more without the kept prefixes."""
-        waiting, ended = self._waiting[:1], super().step()
+        waiting = self._waiting[:1]
+        ended = super().step()
         if ended and isinstance(ended[0][1], Exception) and out_of_memory(ended[0][1]):
             ended[0][1].__traceback__ = None  # it holds on to the tensors of its frames
             self.lm.prefixes.clear()

@@ -27,10 +27,11 @@ from dragin_lab.trace.trace import Draft, Prompt
 
 SHARE = "half of the free memory"  # for all that is kept, as provenance says
 _UNKNOWN = 4 * 2**30  # bytes that count as free where the system does not say
-# of the machine; of a container (cgroup v2)
-_MEMORY, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+_MEMORY = Path("/proc/meminfo")  # of the machine
+_GROUP = Path("/sys/fs/cgroup")  # of a container (cgroup v2)
 PARTS = ("exemplars", "passages")  # named spans of a prompt, after which its cache is kept
 OTHER_TYPE = 'load it with dtype="bfloat16" or "float32"'  # where float16 does not do
+Ids = tuple[int, ...]  # that a text begins with
 _BLOCK = 512  # ids of a vocabulary whose likeliest is found at once
 
 
@@ -59,9 +60,12 @@ class Writing:
             request.prompt, lm.name
         )
         lm.refuse_overrun(len(self.prompt_ids), request.max_new_tokens)
-        if request.hidden is not None:
-            lm.find_state(request.hidden)  # refuses a layer that is not there
-        self.lm, self.request, self.watch, self.blind = lm, request, watch, not lm.has_attention
+        #: Where its hidden states are found, if they are kept.
+        self.state: Any = None if request.hidden is None else lm.find_state(request.hidden)
+        self.lm = lm
+        self.request = request
+        self.watch = watch
+        self.blind = not lm.has_attention
         self.ids: list[int] = []
         self.stopped = ""  # why it ended; empty while it goes on
         self.error: Exception | None = None  # of its ``Stop``, or logits that are not finite
@@ -74,9 +78,11 @@ class Writing:
         self.cache: Any = None  # of its text so far, between forwards
         self.spans = lm.tokenizer.spans()
         self.followed = watch is not None or request.stop != Stop()
-        n, k = request.max_new_tokens, lm.alternatives
+        n = request.max_new_tokens
+        k = lm.alternatives
         self._entropy, self._logprob, self._processed = np.zeros((3, n), np.float32)
-        self._likeliest, self._probs = np.zeros((n, k), np.int32), np.zeros((n, k), np.float32)
+        self._likeliest = np.zeros((n, k), np.int32)
+        self._probs = np.zeros((n, k), np.float32)
         self._states: list[np.ndarray] = []
         self._pieces: list[str] = []
         self._received = np.zeros(n, np.float32)
@@ -126,7 +132,8 @@ class Writing:
             self._keep_heads(row, heads)
 
     def _keep_heads(self, row: int, heads: np.ndarray) -> None:
-        p, n = len(self.prompt_ids), self.request.max_new_tokens
+        p = len(self.prompt_ids)
+        n = self.request.max_new_tokens
         if self._attention is None:
             self._attention = np.zeros((len(heads), n + 1, p + n), np.float16)
         end = p + row
@@ -174,7 +181,8 @@ class Writing:
         """What was written. Raises what went wrong."""
         if self.error is not None:
             raise self.error
-        n, tokenizer = len(self.ids), self.lm.tokenizer
+        n = len(self.ids)
+        tokenizer = self.lm.tokenizer
         processed = self._processed[:n]
         draft = self._draft(
             *self.spans.all(self.ids),
@@ -196,7 +204,8 @@ class Writing:
         return draft
 
     def _draft(self, text: str, spans: list[tuple[int, int]], **rest: Any) -> Draft:
-        n, rows = len(self.ids), self._attention
+        n = len(self.ids)
+        rows = self._attention
         return Draft(
             ids=np.array(self.ids, np.int32),
             text=text,
@@ -284,7 +293,7 @@ def find_ends(prompt: Prompt, offsets: np.ndarray, parts: Sequence[str] = PARTS)
     ``offsets`` (p, 2) are the character spans of its tokens.
     """
     behind = [prompt.spans[name][1] for name in parts if name in prompt.spans]
-    ends = {int(np.append(offsets[:, 1] > end, True).argmax()) for end in behind if end}
+    ends = {int((offsets[:, 1] > end).argmax()) for end in behind if end}  # 0: none is behind
     return tuple(sorted(end for end in ends if 0 < end < len(offsets)))
 
 
@@ -319,8 +328,8 @@ def open_cache(config: Any, beside: Sequence[DynamicCache | None]) -> DynamicCac
         return copy.deepcopy(beside[0])
     cache = DynamicCache(config=config)
     longest = max(beside, key=count_cached)
-    layers = [{} if one is None else list_layers(one) for one in beside]
-    for i, (keys, values) in list_layers(longest).items() if longest else ():
+    layers = [list_layers(text) for text in beside]
+    for i, (keys, values) in list_layers(longest).items():
         empty = keys[:, :, :0], values[:, :, :0]
         rows = [of_text.get(i, empty) for of_text in layers]
         width = keys.shape[2]
@@ -350,12 +359,12 @@ def count_cached(cache: DynamicCache | None) -> int:
 
 
 def list_layers(cache: Any) -> dict[int, tuple[Tensor, Tensor]]:
-    """Keys and values (B, H_kv, n, d) of the layers that have their own."""
-    return {
-        i: (layer.keys, layer.values)
-        for i, layer in enumerate(cache.layers)
-        if layer.keys is not None
-    }
+    """Keys and values (B, H_kv, n, d) of the layers that have their own; none without a cache."""
+    layers = {}
+    for i, layer in enumerate(cache.layers if cache else ()):
+        if layer.keys is not None:
+            layers[i] = layer.keys, layer.values
+    return layers
 
 
 def free_memory(device: torch.device) -> int:
@@ -371,7 +380,8 @@ def free_memory(device: torch.device) -> int:
         return _UNKNOWN
     lines = dict(line.split(":") for line in _MEMORY.read_text(encoding="utf-8").splitlines())
     available = int(lines["MemAvailable"].split()[0]) * 1024
-    limit, used = _GROUP / "memory.max", _GROUP / "memory.current"
+    limit = _GROUP / "memory.max"
+    used = _GROUP / "memory.current"
     if limit.is_file() and (most := limit.read_text(encoding="utf-8").strip()) != "max":
         available = min(available, max(int(most) - int(used.read_text(encoding="utf-8")), 0))
     return available
@@ -385,9 +395,10 @@ class Prefixes:
     """
 
     def __init__(self, limit: int | None = None, device: Any = "cpu") -> None:
-        self.limit, self.device = limit, torch.device(device)
+        self.limit = limit
+        self.device = torch.device(device)
         # least recently used first
-        self._caches: OrderedDict[tuple[int, ...], DynamicCache] = OrderedDict()
+        self._caches: OrderedDict[Ids, DynamicCache] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._caches)
