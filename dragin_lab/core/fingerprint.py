@@ -121,11 +121,12 @@ def _say(path: str, text: str) -> str:
 
 def _say_change(before: str, now: str) -> str:
     """The first line that differs in two texts that do."""
-    pairs = itertools.zip_longest(before.splitlines(), now.splitlines())
-    for number, pair in enumerate(pairs, 1):  # noqa: B007 - it is said below
-        if pair[0] != pair[1]:
+    number = 0
+    for old, new in itertools.zip_longest(before.splitlines(), now.splitlines()):
+        number += 1
+        if old != new:
             break
-    old, new = (_MARK.sub("", (line or "nothing").strip()) for line in pair)
+    old, new = (_MARK.sub("", (line or "nothing").strip()) for line in (old, new))
     change = f"{old[:_LONGEST]} → {new[:_LONGEST]}"
     if "\n" in before + now:
         return f"source changed, line {number}: {change}"

@@ -123,7 +123,7 @@ def capture(
         seconds = time.perf_counter() - began
         # (B or more, p + n)
         sequences: Tensor = result if isinstance(result, Tensor) else result.sequences
-        p = 1 if prompts is None or not prompts.shape[-1] else int(prompts.shape[-1])
+        p = 1 if prompts is None else max(prompts.shape[-1], 1)
         mask = kwargs.get("attention_mask")  # (B, p)
         for row, sequence in enumerate(sequences.tolist()):
             prompt = sequence[:p]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,10 +66,8 @@ class Check:
 
     def __str__(self) -> str:
         sign = "ok" if self.passed else "FAILED"
-        return (
-            f"{self.name}: {sign} ({self.value:.2g}, limit"
-            f" {self.limit:.2g}){' - ' + self.note if self.note else ''}"
-        )
+        note = f" - {self.note}" if self.note else ""
+        return f"{self.name}: {sign} ({self.value:.2g}, limit {self.limit:.2g}){note}"
 
 
 class Limits(NamedTuple):
@@ -96,7 +95,7 @@ def run_checks(lm: Any) -> list[Check]:
     """
     count = lm.model.get_input_embeddings().num_embeddings
     usable = (i for i in ((7 * n + 11) % count for n in range(count)) if i not in lm.eos)
-    ids = [i for i, _ in zip(usable, range(_TOKENS), strict=False)]
+    ids = [*islice(usable, _TOKENS)]
     limits = find_limits(lm)
     among = FLOAT32 if limits is FLOAT32 else HALF  # what is above it costs something, not all
     near = [size for size in _list_windows(lm.model) if size <= _NEAR]
@@ -202,11 +201,10 @@ def _check_capture(lm: Any, ids: list[int], limits: Limits) -> list[Check]:
         logits = lm.model(**inputs).logits[0]
         rows = tap.pop_rows()
     refuse_not_finite(lm, logits, len(ids))
-    plain = lm.model(**inputs).logits[0]
-    apart = _logit_distance(logits, plain)
-    checks = [Check("logits equal with and without capture", apart, limits.logits)]
+    apart = _logit_distance(logits, lm.model(**inputs).logits[0])
+    alike = Check("logits equal with and without capture", apart, limits.logits)
     if rows is None:
-        return checks
+        return [alike]
     rows = rows[0]  # (h, n, n)
     own = tap.pick(_read_maps(lm, inputs))[0].float()  # (h, n, n)
     sinks = hasattr(getattr(tap, "module", None), "sinks")
@@ -218,7 +216,7 @@ def _check_capture(lm: Any, ids: list[int], limits: Limits) -> list[Check]:
         Check("attention rows sum to 1", float(off.max()), 1e-3, note),
         Check("no attention to later tokens", later, 0.0, "the model must be causal"),
         Check("attention rows are the eager ones", eager, limits.eager),
-        *checks,
+        alike,
     ]
 
 

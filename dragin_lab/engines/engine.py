@@ -126,7 +126,7 @@ class Engine:
         does not fit, and where the engine does not measure a given text.
         """
         given = tuple(map(int, ids))
-        drafts = dict[int, Draft]()
+        scored = np.empty((len(prompts), len(given)), np.float32)
         if not given:
             raise ModelError("there are no ids to score; give the ids of some text")
         with closing(self.batch(max(min(len(prompts), BESIDE), 1))) as batch:
@@ -136,17 +136,17 @@ class Engine:
                 for number, draft in batch.step():
                     if isinstance(draft, Exception):
                         raise draft
-                    drafts[number] = draft
-        if any(
-            tuple(one.ids.tolist()) != given or not np.isfinite(one.logprob).all()
-            for one in drafts.values()
-        ):
+                    self._refuse_unmeasured(draft, given)
+                    scored[number] = draft.logprob
+        return scored
+
+    def _refuse_unmeasured(self, draft: Draft, given: tuple[int, ...]) -> None:
+        if tuple(draft.ids) != given or not np.isfinite(draft.logprob).all():
             raise ModelError(
                 f"{self.name} gives no log-probabilities of a text that is given to it; open the"
                 " model in transformers or llama.cpp, or on a server that echoes the"
                 " log-probabilities of a prompt, as vLLM does"
             )
-        return np.array([drafts[number].logprob for number in range(len(prompts))], np.float32)
 
     def batch(self, size: int) -> Batch:
         """Drafts written side by side, at most ``size`` at once."""

@@ -41,20 +41,13 @@ def reduce_logits(logits: np.ndarray) -> np.ndarray:
     ``logits`` (8, V). Each sum is of the log-probabilities with random signs, over the square root
     of V.
     """
-    logprobs = np.maximum(_normalize(logits), _FLOOR)  # (8, V)
+    logprobs = torch.from_numpy(logits).double().log_softmax(-1).numpy()  # (8, V)
+    logprobs = logprobs.clip(_FLOOR)
     size = logprobs.shape[1]
     places = np.arange(ENTRIES) * (size - 1) // (ENTRIES - 1)  # (16,)
     sums = logprobs @ _signs(size).T / np.sqrt(size)  # (8, 4)
     numbers = np.concatenate([logprobs[:, places], sums], axis=1)  # (8, 20)
     return numbers.ravel().astype(np.float32)
-
-
-def _normalize(logits: np.ndarray) -> np.ndarray:
-    """Log-probabilities, float64, nats, of logits (8, V)."""
-    logits = logits.astype(np.float64)
-    high = logits.max(-1, keepdims=True)  # (8, 1)
-    total = np.exp(logits - high).sum(-1, keepdims=True)  # (8, 1)
-    return logits - high - np.log(total)
 
 
 @cache
@@ -211,9 +204,7 @@ def name_quantization(model: Any) -> str:
 
 def describe_devices(model: Any, device: torch.device) -> str:
     """The devices of the weights, and their quantization if any."""
-    spread = getattr(model, "hf_device_map", None)
-    devices = (
-        ", ".join(sorted({str(place) for place in spread.values()})) if spread else str(device)
-    )
+    spread = getattr(model, "hf_device_map", None) or {"": device}
+    devices = ", ".join(sorted({*map(str, spread.values())}))
     quantized = name_quantization(model)
     return f"{devices} ({quantized})" if quantized else devices

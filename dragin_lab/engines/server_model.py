@@ -7,8 +7,12 @@ likeliest tokens, and no entropies.
 
 from __future__ import annotations
 
+import re
 import time
+from collections import defaultdict
 from collections.abc import Sequence
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -94,15 +98,15 @@ class ServerModel(Engine):
     def _describe_model(self) -> Facts:
         """What the server says of its model; values fit into JSON."""
         models = self.server.ask("/v1/models", ServedModels, within=_OPENING).data
-        chosen = [one for one in models if self.served_name in (None, one.id)]
+        if not models:
+            raise ModelError(f"{self.server.address} serves no model; start it with one")
+        chosen = [model for model in models if self.served_name in (None, model.id)]
         # names of one model are one
-        if not chosen or len({(one.root, one.parent) for one in chosen}) > 1:
-            names = ", ".join(one.id for one in models) or "no model"
+        if len({(model.root, model.parent) for model in chosen}) != 1:
+            names = ", ".join(model.id for model in models)
             raise ModelError(
                 f"{self.server.address} serves {names}; say which by its name:"
                 f" served_name={models[0].id!r}"
-                if models
-                else f"{self.server.address} serves no model; start it with one"
             )
         return {"model": chosen[0].id, "root": chosen[0].root, "window": chosen[0].max_model_len}
 
@@ -146,39 +150,29 @@ class ServerModel(Engine):
         if min(sizes) < max(sizes) or max(sizes) > skip + most:
             raise ModelError(f"{self.server.address} sent {sizes} tokens and log-probabilities")
         columns = zip(parts.tokens, parts.token_logprobs, parts.top_logprobs, strict=True)
-        for name, logprob, top in list(columns)[skip:]:
-            best = sorted((top or {}).items(), key=lambda one: -one[1])[: self.alternatives]
+        for token, logprob, top in list(columns)[skip:]:
+            best = nlargest(self.alternatives, (top or {}).items(), key=itemgetter(1))
             if len(best) < self.alternatives:
                 raise ModelError(
                     f"{self.server.address} gives the {len(best)} likeliest tokens of"
                     f" {self.alternatives}; give likeliest={len(best)}, or lift the server's limit"
                     " (vllm serve --max-logprobs)"
                 )
-            own = float(np.nan if logprob is None else logprob)
-            tokens.append(
-                (
-                    self._parse_id(name),
-                    own,
-                    [self._parse_id(one) for one, _ in best],
-                    [value for _, value in best],
-                )
-            )
+            names, values = zip(*best, strict=True)
+            ids = [self._parse_id(name) for name in names]
+            measured = float(np.nan if logprob is None else logprob)
+            tokens.append((self._parse_id(token), measured, ids, list(values)))
         return tokens
 
     def _parse_id(self, name: str) -> int:
         """An id written ``token_id:9``."""
-        kind, _, number = name.partition(":")
-        if (
-            kind != "token_id"
-            or not number.isdecimal()
-            or len(number) > 9
-            or int(number) >= self.vocabulary
-        ):
+        number = re.fullmatch(r"token_id:(\d{1,9})", name)
+        if number is None or int(number[1]) >= self.vocabulary:
             raise ModelError(
                 f"{self.server.address} names a token {name[:40]!r} where its id was asked for, as"
                 " vllm serve says it; a GGUF file runs with engine='llama.cpp'"
             )
-        return int(number)
+        return int(number[1])
 
     def _write_known(self) -> list[list[int]]:
         """The ids that the model writes after fixed prompts."""
@@ -209,26 +203,23 @@ class ServerModel(Engine):
         request = writing.request
         t = len(writing.ids)
         before = [*writing.prompt_ids, *writing.ids]
-        forced = list(request.prefix[: request.max_new_tokens][t:])
-        at = t + len(forced)
-        edges = [
-            edge
-            for bias in request.bias
-            for edge in (bias.first, bias.stop)
-            if edge is not None and edge > t
-        ]
-        left = max(min([request.max_new_tokens, *edges]) - at, 1)
+        forced = request.prefix[t : request.max_new_tokens]
+        first = t + len(forced)
+        edges = [request.max_new_tokens]
+        for bias in request.bias:
+            edges += [edge for edge in (bias.first, bias.stop) if edge is not None and edge > t]
+        left = max(min(edges) - first, 1)
         echo = bool(forced) and self.block is None  # what the server measures on the forced tokens
-        more: dict[str, Any] = {"echo": True} if echo else {}
-        bias: dict[str, float] = {}
-        for ids, value in writing.biases(at):
-            bias |= {str(i): float(np.clip(bias.get(str(i), 0.0) + value, -100, 100)) for i in ids}
-        more |= {"logit_bias": bias} if bias else {}
+        more: Facts = {"echo": True} if echo else {}
+        added = defaultdict[str, float](float)
+        for ids, value in writing.biases(first):
+            for i in map(str, ids):
+                added[i] = float(np.clip(added[i] + value, -100, 100))
+        if added:
+            more["logit_bias"] = added
         if self.sample:
-            more |= {
-                "temperature": 1.0,
-                "seed": (time.time_ns() if seed is None else seed + t) % 2**63,
-            }
+            number = time.time_ns() if seed is None else seed + t
+            more |= {"temperature": 1.0, "seed": number % 2**63}
         choice = self._ask([*before, *forced], left, None, **more).choices[0]
         tokens = self._read(choice, len(before) if echo else 0, len(forced) + left)
         tokens = tokens if echo else [(i, np.nan, [], []) for i in forced] + tokens

@@ -407,5 +407,5 @@ def read_window(model: Any) -> tuple[int | None, bool]:
     config = model.config.get_text_config()
     sizes = (getattr(config, name, None) for name in _WINDOWS)
     window = next((int(size) for size in sizes if isinstance(size, int)), None)
-    names = [n for n, _ in model.named_modules()] + [n for n, _ in model.named_buffers()]
-    return window, any(n.rpartition(".")[2] in _POSITION_TABLES for n in names)
+    paths = [path for path, _ in (*model.named_modules(), *model.named_buffers())]
+    return window, any(path.rpartition(".")[2] in _POSITION_TABLES for path in paths)
