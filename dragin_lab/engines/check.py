@@ -229,8 +229,7 @@ def _check_ids(lm: Any, ids: list[int], limits: Limits) -> Check:
         with listening:
             text = generate_text(lm.model, [ids], lm.device, None, _GREEDY)
         texts.append(text[0].tolist())
-    own = texts[1]
-    tapped = texts[0]
+    tapped, own = texts
     n = count_common(own, tapped)
     apart = 0.0
     if n < len(own):
@@ -290,8 +289,7 @@ def _read_maps(lm: Any, inputs: dict[str, Any]) -> Tensor:
             f"{type(lm.model).__name__} does not return the attentions of its {len(having)} layers,"
             " so what is captured cannot be checked; load it with check=False to use it anyway"
         )
-    attention: Tensor = maps[places[len(maps)]]
-    return attention
+    return maps[places[len(maps)]]
 
 
 def _logit_distance(a: Tensor, b: Tensor) -> float:

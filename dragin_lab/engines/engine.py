@@ -44,13 +44,13 @@ class Engine:
             prompt spans that are read separately, so that they are read only once.
     """
 
-    name: str = "engine"
+    name = "engine"
     tokenizer: Tokenizer
     context_window: int | None = None
-    has_entropy: bool = True
-    has_attention: bool = False
-    has_hidden: bool = False
-    sample: bool = False
+    has_entropy = True
+    has_attention = False
+    has_hidden = False
+    sample = False
     exemplars: Mapping[str, tuple[Exemplar, ...]] = {}
     parts: tuple[str, ...] = ()
     device: Any = "cpu"  # where tokens are drawn
@@ -136,17 +136,14 @@ class Engine:
                 for number, draft in batch.step():
                     if isinstance(draft, Exception):
                         raise draft
-                    self._refuse_unmeasured(draft, given)
+                    if tuple(draft.ids) != given or not np.isfinite(draft.logprob).all():
+                        raise ModelError(
+                            f"{self.name} gives no log-probabilities of a text that is given to it;"
+                            " open the model in transformers or llama.cpp, or on a server that"
+                            " echoes the log-probabilities of a prompt, as vLLM does"
+                        )
                     scored[number] = draft.logprob
         return scored
-
-    def _refuse_unmeasured(self, draft: Draft, given: tuple[int, ...]) -> None:
-        if tuple(draft.ids) != given or not np.isfinite(draft.logprob).all():
-            raise ModelError(
-                f"{self.name} gives no log-probabilities of a text that is given to it; open the"
-                " model in transformers or llama.cpp, or on a server that echoes the"
-                " log-probabilities of a prompt, as vLLM does"
-            )
 
     def batch(self, size: int) -> Batch:
         """Drafts written side by side, at most ``size`` at once."""
@@ -207,7 +204,7 @@ class Batch:
         notes: one line for each reason why ``size`` is less than was asked for.
     """
 
-    def __init__(self, engine: Engine, size: int = 1) -> None:
+    def __init__(self, engine: Any, size: int = 1) -> None:
         if size < 1:
             raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
         self.engine = engine
@@ -267,7 +264,7 @@ def stream_draft(
             "this model is writing a draft, and one of its triggers asked the same lab for a stream"
             " of another; use lab.ask there, which answers within"
         )
-    drafts: queue.SimpleQueue[Draft | None] = queue.SimpleQueue()  # None: it has ended
+    drafts = queue.SimpleQueue[Draft | None]()  # None: it has ended
     closed = threading.Event()
     written = Future[Draft]()
 

@@ -204,8 +204,7 @@ class _Recorder(StoppingCriteria):
                 if not draft.complete:
                     part = [None if array is None else array[i] for array in sent]
                     self._hand_over(draft, self.starts[i], part)
-        ended: Any = torch.zeros_like(latest, dtype=torch.bool)
-        ended = ended.as_subclass(_Ended)
+        ended: Any = torch.zeros_like(latest, dtype=torch.bool).as_subclass(_Ended)
         ended.known = sum(draft.complete for draft in self.beside) >= self.enough
         return ended
 
@@ -306,8 +305,7 @@ def generate_text(
     if cache:
         asked[_name_of_cache(model)] = cache
     # The class's method, as ``capture`` replaces the model's own.
-    text: Tensor = type(model).generate(model, inputs, **asked | options)
-    return text
+    return type(model).generate(model, inputs, **asked | options)
 
 
 def read_texts(
@@ -334,11 +332,11 @@ def read_texts(
     generate_text(lm.model, ids, lm.device, cache, 1, attention_mask=mask)
     if len(texts) == 1:
         return [cache]
-    own = []
+    split = []
     for number, row in enumerate(mask):
         columns = row.nonzero()[:, 0]
-        own.append(split_cache(cache, number, columns, config))
-    return own
+        split.append(split_cache(cache, number, columns, config))
+    return split
 
 
 def read_prompts(lm: Any, beside: Sequence[Writing], *, whole: bool = False) -> None:
@@ -347,7 +345,10 @@ def read_prompts(lm: Any, beside: Sequence[Writing], *, whole: bool = False) -> 
     """
     parts = []
     for draft in beside:
-        ends = _list_ends(lm, draft)
+        # A part of a rotated prompt would not be rotated.
+        rotated = lm.is_rotated(len(draft.prompt_ids))
+        prompt = draft.request.prompt
+        ends = () if rotated else find_ends(prompt, draft.prompt_offsets, lm.parts)
         parts.append(ends)
         draft.reused, draft.cache = lm.prefixes.find(draft.prompt_ids, ends)
     for row in zip_longest(*parts, fillvalue=0):
@@ -358,15 +359,6 @@ def read_prompts(lm: Any, beside: Sequence[Writing], *, whole: bool = False) -> 
         last = {draft: len(draft.prompt_ids) - 1 for draft in beside}
         # What is one token longer than the switch is read with its first new one.
         read_ends(lm, {draft: end for draft, end in last.items() if end != lm.rotary_switch})
-
-
-def _list_ends(lm: Any, draft: Writing) -> Ids:
-    """After how many tokens of a prompt its cache is kept; a part of a rotated one would not be
-    rotated.
-    """
-    if lm.is_rotated(len(draft.prompt_ids)):
-        return ()
-    return find_ends(draft.request.prompt, draft.prompt_offsets, lm.parts)
 
 
 def read_ends(lm: Any, ends: dict[Writing, int]) -> dict[Ids, DynamicCache]:

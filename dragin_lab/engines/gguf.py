@@ -36,7 +36,7 @@ class _Reader:
     def number(self, form: str) -> int:
         (value,) = struct.unpack_from(form, self.data, self.place)
         self.place += struct.calcsize(form)
-        return int(value)
+        return value
 
     def text(self) -> bytes:
         length = self.number("<Q")

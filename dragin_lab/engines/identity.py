@@ -41,7 +41,8 @@ def reduce_logits(logits: np.ndarray) -> np.ndarray:
     ``logits`` (8, V). Each sum is of the log-probabilities with random signs, over the square root
     of V.
     """
-    logprobs = torch.from_numpy(logits).double().log_softmax(-1).numpy()  # (8, V)
+    double = torch.from_numpy(logits).double()
+    logprobs = double.log_softmax(-1).numpy()  # (8, V)
     logprobs = logprobs.clip(_FLOOR)
     size = logprobs.shape[1]
     places = np.arange(ENTRIES) * (size - 1) // (ENTRIES - 1)  # (16,)

@@ -17,6 +17,8 @@ from torch import nn
 from dragin_lab.checks import several, shown
 from dragin_lab.errors import ModelError
 
+Names = dict[str, Any]  # what a model file defines
+
 #: What a model file calls the table of attention functions, and the one that stands by itself.
 TABLE = "ALL_ATTENTION_FUNCTIONS"
 EAGER = "eager_attention_forward"
@@ -96,12 +98,13 @@ def find_file(module: Any) -> Any:
     """The names of the file where a module looks its attention function up; None where it does
     not.
     """
-    return _find_names(type(module))
+    kind: Any = type(module)
+    return _find_names(kind)
 
 
 @cache
-def _find_names(kind: Any) -> dict[str, Any] | None:
-    methods: dict[str, Any] = {}
+def _find_names(kind: Any) -> Names | None:
+    methods: Names = {}
     for base in reversed(kind.__mro__):
         methods |= vars(base)
     for method in methods.values():

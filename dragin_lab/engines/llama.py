@@ -190,14 +190,16 @@ class LlamaModel(Engine):
         """Whether the vocabulary names ids as the tokenizer does, and rows see no later token
         and sum to at most 1.
         """
+        C = self.context.bindings
         vocabulary = self.context.vocabulary
         ids = sorted(self.eos.union(*(self.tokenizer.encode(text, True) for text in TEXTS)))
-        names = [self.context.name_token(i) for i in ids]
         # A file may write a space where the tokenizer writes its mark for one (conversions of Gemma
         # 3).
         marker = self.tokenizer.marker or " "
         wrong = []
-        for name, token in zip(names, self.tokenizer.tokens(ids), strict=True):
+        for i, token in zip(ids, self.tokenizer.tokens(ids), strict=True):
+            known = i < vocabulary
+            name = C.llama_vocab_get_text(self.context.vocab, i).decode() if known else ""
             if name.replace(marker, " ") != token.replace(marker, " "):
                 wrong.append(name)
         note = (
@@ -207,8 +209,8 @@ class LlamaModel(Engine):
         named = "ids that the model names otherwise"
         checks = [Check(named, len(wrong), 0, note if wrong else "")]
         if self.layer is not None:
-            known = [i for i in ids if i < vocabulary][: self.context_window - 1]
-            rows = self.context.read_map(known, self.layer)
+            read = [i for i in ids if i < vocabulary][: self.context_window - 1]
+            rows = self.context.read_map(read, self.layer)
             # below 1 with sinks
             over = float(max(np.abs(np.triu(rows, 1)).max(), rows.sum(-1).max() - 1))
             checks.append(Check("rows see what comes later, or are above 1", over, 1e-3))
@@ -273,7 +275,6 @@ class LlamaBatch(Batch):
 
     def __init__(self, lm: LlamaModel, size: int) -> None:
         super().__init__(lm, size)
-        self.lm = lm
         self.size = min(size, lm.context.make_room(size + 1) - 1)
         self.notes = [
             f"written {self.size} at a time: there is no room for more keys and values"
@@ -286,12 +287,12 @@ class LlamaBatch(Batch):
             if self._waiting:
                 key, request, seed = self._waiting.pop(0)
                 try:
-                    self._writing[sequence] = key, self.lm.begin(request, seed)
+                    self._writing[sequence] = key, self.engine.begin(request, seed)
                 except Exception as error:  # noqa: BLE001 - handed to the episode that asked
                     ended.append((key, error))
         try:
             if self._writing:
-                self.lm.advance({sequence: one for sequence, (_, one) in self._writing.items()})
+                self.engine.advance({sequence: one for sequence, (_, one) in self._writing.items()})
         except ModelError as error:
             ended += [(key, error) for key, _ in self._writing.values()]
             self._writing.clear()

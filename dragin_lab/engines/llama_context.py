@@ -141,8 +141,8 @@ class LlamaContext:
         self.close = weakref.finalize(
             self, _free, C, model, self._open, (self._callback, self._abort, self._stop)
         )
-        self._vocab = C.llama_model_get_vocab(model)
-        self.vocabulary = C.llama_vocab_n_tokens(self._vocab)
+        self.vocab = C.llama_model_get_vocab(model)
+        self.vocabulary = C.llama_vocab_n_tokens(self.vocab)
         self.heads = C.llama_model_n_head(model)
         self.layers = C.llama_model_n_layer(model)
         value = ctypes.create_string_buffer(64)
@@ -165,12 +165,6 @@ class LlamaContext:
         self.read({0: [(0,)]})
         self.names = frozenset(self._listener.names)
         self._listener.learning = False
-
-    def name_token(self, token: int) -> str:
-        """What the vocabulary calls an id; "" beyond its end."""
-        if token >= self.vocabulary:
-            return ""
-        return str(self.bindings.llama_vocab_get_text(self._vocab, token).decode())
 
     def make_room(self, sequences: int) -> int:
         """Open so many sequences, or fewer where memory is short, and forget what they held; how
@@ -265,10 +259,6 @@ class LlamaContext:
 
     def _list_parts(self, name: str, count: int) -> list[np.ndarray]:
         """What was copied of a node, (groups, width) for each of the last ``count`` texts."""
-        if name not in self._listener.copied:
-            raise ModelError(
-                f"{self.file.name}: llama.cpp computed no {name} of {self.architecture}"
-            )
         groups = self._listener.groups[name]
         parts: list[np.ndarray] = []
         for copied in self._listener.copied[name]:

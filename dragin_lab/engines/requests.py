@@ -144,7 +144,8 @@ class ModelServer:
             if status not in _BUSY:
                 raise ModelError(f"{self.address} {why}")
         if time.monotonic() + pause > end:
-            why = f"gave no whole answer in {seconds:g} s" + (f"; it {why}" if why else "")
+            before = f"; it {why}" if why else ""
+            why = f"gave no whole answer in {seconds:g} s{before}"
         raise ModelError(f"{self.address} {why}")
 
     def _send(self, path: str, body: Any, end: float) -> tuple[int, bytes]:
@@ -254,7 +255,7 @@ class LastBlock:
                 f"{folder} has no weights {', '.join(lost[:3])} (*.safetensors) of the model's last"
                 " block"
             )
-        self.width: int = text.hidden_size
+        self.width = text.hidden_size
 
     def measure(self, entering: torch.Tensor, last: int) -> tuple[torch.Tensor, Any]:
         """Raw logits (last, V) and attention (h, last, n) of the last positions, from what

@@ -138,11 +138,9 @@ class ServerModel(Engine):
             self._read_states(answer, ids)
         return answer
 
-    def _read(
-        self, choice: WrittenText, skip: int, most: int
-    ) -> list[tuple[int, float, list[int], list[float]]]:
-        """Each token after the first ``skip``: id, log-probability, and the likeliest, ids and
-        log-probabilities.
+    def _read(self, choice: WrittenText, skip: int, most: int) -> list[tuple[int, Any]]:
+        """Each token after the first ``skip``: its id, and what is known of its distribution, as
+        ``measure_logits`` gives it.
         """
         parts = choice.logprobs
         tokens = []
@@ -160,8 +158,8 @@ class ServerModel(Engine):
                 )
             names, values = zip(*best, strict=True)
             ids = [self._parse_id(name) for name in names]
-            measured = float(np.nan if logprob is None else logprob)
-            tokens.append((self._parse_id(token), measured, ids, list(values)))
+            own = np.nan if logprob is None else logprob
+            tokens.append((self._parse_id(token), (np.nan, own, ids, np.exp(values))))
         return tokens
 
     def _parse_id(self, name: str) -> int:
@@ -177,7 +175,7 @@ class ServerModel(Engine):
     def _write_known(self) -> list[list[int]]:
         """The ids that the model writes after fixed prompts."""
         return [
-            [token[0] for token in self._read(self._ask(ids, 4).choices[0], 0, 4)]
+            [token for token, _ in self._read(self._ask(ids, 4).choices[0], 0, 4)]
             for ids in self._known_by
         ]
 
@@ -213,8 +211,8 @@ class ServerModel(Engine):
         more: Facts = {"echo": True} if echo else {}
         added = defaultdict[str, float](float)
         for ids, value in writing.biases(first):
-            for i in map(str, ids):
-                added[i] = float(np.clip(added[i] + value, -100, 100))
+            for name in map(str, ids):
+                added[name] = float(np.clip(added[name] + value, -100, 100))
         if added:
             more["logit_bias"] = added
         if self.sample:
@@ -222,29 +220,28 @@ class ServerModel(Engine):
             more |= {"temperature": 1.0, "seed": number % 2**63}
         choice = self._ask([*before, *forced], left, None, **more).choices[0]
         tokens = self._read(choice, len(before) if echo else 0, len(forced) + left)
-        tokens = tokens if echo else [(i, np.nan, [], []) for i in forced] + tokens
-        if not tokens:
+        if not tokens and (echo or not forced):
             raise ModelError(f"{self.server.address} wrote no token")
-        measured, rows = self._measure(before, tokens)
-        for i, values in enumerate(measured):
+        rows = None
+        if self.block is not None:
+            tokens, rows = self._measure(before, [*forced, *(token for token, _ in tokens)])
+        for i, (token, values) in enumerate(tokens):
             self._add_row(writing, rows, i)
-            writing.add_token(tokens[i][0], values)
+            writing.add_token(token, values)
             if writing.stopped:
                 break
         self._add_row(writing, rows, len(writing.ids) - t)
         if not writing.stopped and choice.finish_reason == "stop" and choice.stop_reason is None:
             writing.stopped = "eos"  # where the server gives no token for it
 
-    def _measure(self, before: list[int], tokens: list[Any]) -> tuple[list[tuple[Any, ...]], Any]:
-        """What is measured on tokens after a text, and rows (h, m + 1, keys) where there is a
-        last block.
+    def _measure(self, before: list[int], ids: list[int]) -> tuple[list[tuple[int, Any]], Any]:
+        """Tokens after a text with what the last block gives for them, and its attention
+        (h, m + 1, keys).
         """
-        if self.block is None:
-            return [(np.nan, logprob, best, np.exp(top)) for _, logprob, best, top in tokens], None
-        ids = [token for token, *_ in tokens]
         logits, rows = self._last_block([*before, *ids], len(ids) + 1)
         measured = measure_logits(logits[:-1], torch.tensor(ids), self.alternatives)
-        return list(zip(*(part.numpy() for part in measured), strict=True)), rows
+        values = zip(*(part.numpy() for part in measured), strict=True)
+        return list(zip(ids, values, strict=True)), rows
 
     def _last_block(self, ids: list[int], last: int) -> tuple[Any, Any]:
         """Logits (last, V) and attention (h, last, n) of the last positions of a text, computed
@@ -271,8 +268,7 @@ class ServerModel(Engine):
             writing.add_row(row.mean(0), row if writing.request.attention else None)
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        rows: np.ndarray = self._last_block(list(ids), len(ids))[1]
-        return rows
+        return self._last_block(list(ids), len(ids))[1]
 
     def check(self) -> list[Check]:
         """Whether ids mean the same texts to the server, and the last block gives its
@@ -285,9 +281,9 @@ class ServerModel(Engine):
         )
         apart = 0.0
         for ids in self._known_by[:2] if self.block is not None else ():
-            _, _, best, top = self._read(self._ask(ids, 1).choices[0], 0, 1)[0]
+            [(_, (_, _, best, probs))] = self._read(self._ask(ids, 1).choices[0], 0, 1)
             logs = self._last_block(ids, 1)[0][0].log_softmax(-1).numpy()
-            apart = max(apart, float(np.abs(logs[best[:5]] - top[:5]).max()))
+            apart = max(apart, float(np.abs(logs[best[:5]] - np.log(probs[:5])).max()))
         note = "the last block of the tokenizer's folder gives other probabilities than the server"
         return [
             Check("texts that the server reads otherwise", len(wrong), 0, other if wrong else ""),

@@ -280,17 +280,14 @@ def _convert_once(
         ) from error
 
 
-def _read_gguf_config(file: Path) -> Any:
-    with TemporaryDirectory() as folder:
-        copy_without_vocabulary(file, Path(folder, file.name), weights=False)
-        return AutoConfig.from_pretrained(folder, gguf_file=file.name, trust_remote_code=False)
-
-
 def _read_tokenizer(file: Path) -> tuple[Any, Any]:
     """A file's tokenizer and configuration."""
     try:
-        with silence_library():
-            config = _read_gguf_config(file)
+        with silence_library(), TemporaryDirectory() as copied:
+            copy_without_vocabulary(file, Path(copied, file.name), weights=False)
+            config = AutoConfig.from_pretrained(
+                copied, gguf_file=file.name, trust_remote_code=False
+            )
             # as AutoTokenizer chooses it, which would read the configuration again
             kind: Any = TOKENIZER_MAPPING.get(type(config), PreTrainedTokenizerFast)
             return kind.from_pretrained(str(file.parent.resolve()), gguf_file=file.name), config

@@ -12,7 +12,8 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from dragin_lab.engines.layers import (
     EAGER,
     TABLE,
+    Names,
     attention_layers,
     choose_captured,
     choose_heads,
@@ -70,7 +72,6 @@ class Tap:
             )
         having, shared = attention_layers(model)
         kind = type(model).__name__
-        text = model.config.get_text_config()
         if not having:
             self.why = say_why(model, kind, shared)
             if (layer, heads) != ("last", None):
@@ -79,7 +80,7 @@ class Tap:
                 )
             return
         self.layer = choose_captured(model.config, layer, having, kind)
-        self.heads = choose_heads(heads, text.num_attention_heads)
+        self.heads = choose_heads(heads, model.config.get_text_config().num_attention_heads)
         self.module: Any = having[self.layer]
         self._file = find_file(self.module)
         self._eager = inspect.unwrap(self._file[EAGER])
@@ -187,28 +188,19 @@ def additive_mask(
 # -- what a file looks its attention function up in ------------------------------------------------
 
 
-class _Wrapped(Mapping[str, Any]):
+class _Wrapped(ChainMap[str, Any]):
     """A file's table of attention functions; those that it gives record the calls of a module
     that is listened to.
     """
 
-    def __init__(self, own: Any) -> None:
-        self.own = own
-
     def get_interface(self, name: str, default: Any) -> Any:
-        return _recording(self.own.get_interface(name, default))
+        return _recording(self.maps[0].get_interface(name, default))  # type: ignore[attr-defined]
 
     def __getitem__(self, name: str) -> Any:
-        return _recording(self.own[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.own)
-
-    def __len__(self) -> int:
-        return len(self.own)
+        return _recording(super().__getitem__(name))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.own, name)
+        return getattr(self.maps[0], name)
 
 
 def _recording(function: Any) -> Any:
@@ -230,12 +222,12 @@ def _recording(function: Any) -> Any:
 
 
 #: By file: what it had, and the blocks that listen to a module of it.
-_FILES: dict[int, tuple[dict[str, Any], set[object]]] = {}
+_FILES: dict[int, tuple[Names, set[object]]] = {}
 _LOCK = threading.Lock()
 os.register_at_fork(after_in_child=lambda: globals().update(_LOCK=threading.Lock()))
 
 
-def _wrap_file(file: dict[str, Any], block: object) -> None:
+def _wrap_file(file: Names, block: object) -> None:
     with _LOCK:
         if id(file) not in _FILES:
             _FILES[id(file)] = {name: file[name] for name in (TABLE, EAGER)}, set()
@@ -243,7 +235,7 @@ def _wrap_file(file: dict[str, Any], block: object) -> None:
         _FILES[id(file)][1].add(block)
 
 
-def _unwrap_file(file: dict[str, Any], block: object) -> None:
+def _unwrap_file(file: Names, block: object) -> None:
     with _LOCK:
         names, blocks = _FILES.get(id(file), ({}, set()))
         blocks.discard(block)

@@ -45,8 +45,8 @@ class HFTokenizer:
             )
         self.hf = hf
         self._backend = hf.backend_tokenizer
-        special = frozenset(int(i) for i in hf.all_special_ids)
-        known = [*np.ravel(() if ends is None else ends).tolist(), hf.eos_token_id]
+        special = frozenset(hf.all_special_ids)
+        known = [hf.eos_token_id] if ends is None else [hf.eos_token_id, *np.ravel(ends)]
         known = [int(i) for i in known if i is not None and 0 <= i < len(hf)]
         self.ends = frozenset(known) | self._find_end_of_turn()
         marks = {
@@ -78,7 +78,7 @@ class HFTokenizer:
 
     def _encode_whole(self, text: str, special: bool) -> list[int]:
         encoding = self.hf(text, add_special_tokens=special, truncation=False, verbose=False)
-        return list(encoding["input_ids"])
+        return encoding["input_ids"]
 
     def encode_with_offsets(
         self, text: str, special: bool = True, *, plain: bool = False
@@ -99,7 +99,7 @@ class HFTokenizer:
         )
         offsets = np.asarray(encoding["offset_mapping"], np.int32).reshape(-1, 2)  # (p, 2)
         n = len(offsets) - (self.closing if special else 0)
-        return list(encoding["input_ids"][:n]), offsets[:n]
+        return encoding["input_ids"][:n], offsets[:n]
 
     def encode_prompt(self, prompt: Prompt, model: str = "the model") -> Encoded:
         """Ids (p,) and character spans (p, 2) int32 of a prompt for a model of that name; BOS
@@ -185,19 +185,17 @@ class HFTokenizer:
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
         """Text of ids, with special tokens and end marks written out or skipped."""
-        ids = ids if special else self._drop_hidden(ids)
+        shown = list(ids) if special else self._drop_hidden(ids)
         skip = not (special or self._by_name)
-        return str(
-            self.hf.decode(list(ids), skip_special_tokens=skip, clean_up_tokenization_spaces=False)
-        )
+        return self.hf.decode(shown, skip_special_tokens=skip, clean_up_tokenization_spaces=False)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Raw vocabulary strings; an id the vocabulary has no string for is written ``<id>``."""
         strings = self.hf.convert_ids_to_tokens([int(i) for i in ids])
         return [f"<{i}>" if token is None else token for i, token in zip(ids, strings, strict=True)]
 
-    def _drop_hidden(self, ids: Sequence[int]) -> Sequence[int]:
-        return [i for i in ids if i not in self._hidden] if self._hidden else ids
+    def _drop_hidden(self, ids: Sequence[int]) -> list[int]:
+        return [i for i in ids if i not in self._hidden]
 
     @cached_property
     def closing(self) -> int:
@@ -272,14 +270,13 @@ class HFTokenizer:
         try:
             # A template that does not know one of these names ignores it.
             then = {"strftime_now": datetime.fromisoformat(day).strftime} if day else {}
-            text = self.hf.apply_chat_template(
+            return self.hf.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, enable_thinking=False, **then
             )
         except (jinja2.TemplateError, TypeError, ValueError) as error:
             raise SettingError(
                 f"the chat template refuses the prompt ({error}); use layout='dragin'"
             ) from error
-        return str(text)
 
     def openings(self, text: str) -> list[int]:
         """Ids of the tokens that ``text`` (ASCII) may begin with, after a space or not; special
@@ -300,7 +297,7 @@ class HFTokenizer:
         """An empty ``TextSpans`` on this tokenizer."""
         return TextSpans(
             lambda ids: self._backend.decode(
-                list(self._drop_hidden(ids)), skip_special_tokens=not self._by_name
+                self._drop_hidden(ids), skip_special_tokens=not self._by_name
             ),
             self.silent,
         )
@@ -321,7 +318,7 @@ def find_marker(tokenizer: HFTokenizer) -> str:
     Read off the tokens of short texts, because neither the model type nor the tokenizer class tells
     it.
     """
-    seen: Counter[str] = Counter()
+    seen = Counter[str]()
     for letter in "xabe":
         ids = tokenizer.encode(f"{letter} {letter} {letter}", special=False)
         for token in tokenizer.tokens(ids[1:]):

@@ -124,7 +124,7 @@ class LanguageModel(Engine):
         self.sample = sample
         config = self.model.config
         self._name = name or str(getattr(config, "_name_or_path", "")) or type(self.model).__name__
-        self._adapted = model if hasattr(model, "peft_config") else None
+        self._adapted: Any = model if hasattr(model, "peft_config") else None
         self.context_window, self.hard_window = sources.read_window(self.model)
         self.rotary_switch = sources.read_rotary_switch(config)
         self.user: int | None = None  # id of the thread that uses the model now
@@ -195,7 +195,8 @@ class LanguageModel(Engine):
         where = settle_device(device, given.get("device_map"))
         dtype = settle_dtype(dtype, given.pop("torch_dtype", None), where)
         settle_quantization(given)
-        source = embedded_model_path() if source is None or title else source
+        if title:
+            source = embedded_model_path()
         within = given.get("gguf_file")
         if within and Path(source, within).is_file():  # else it is one of the Hub
             source = Path(source, given.pop("gguf_file"))
@@ -305,11 +306,9 @@ class LanguageModel(Engine):
         """The place of a layer's states among a forward's ``hidden_states``; those of the last
         one are normed.
         """
-        return (
-            -1
-            if isinstance(layer, str) and layer == "last"
-            else choose_layer(self.model.config, layer) + 1
-        )
+        if isinstance(layer, str) and layer == "last":
+            return -1
+        return choose_layer(self.model.config, layer) + 1
 
     def refuse_overrun(self, p: int, new: int) -> None:
         """Raise ``ModelError`` where p + new tokens do not fit into a table of positions, or are
@@ -357,18 +356,17 @@ class LanguageModel(Engine):
     def score_many(self, prompts: Sequence[Prompt], ids: Sequence[int]) -> np.ndarray:
         """As ``Engine.score_many``; what all prompts begin with is read once."""
         encoded = [self.tokenizer.encode_prompt(prompt, self.name) for prompt in prompts]
-        longest = max((len(text) for text, _ in encoded), default=0)
+        texts = [text for text, _ in encoded]
+        longest = max(map(len, texts), default=0)
         self.refuse_overrun(longest, len(ids))
         rotated = self.is_rotated(longest + len(ids))
         if not prompts or not len(ids):
             return super().score_many(prompts, ids)
-        ends = (
-            None
-            if rotated or not self.shareable
-            else find_ends(prompts[0], encoded[0][1], self.parts)
-        )
+        ends = None
+        if self.shareable and not rotated:
+            ends = find_ends(prompts[0], encoded[0][1], self.parts)
         with self.in_use():
-            return score_texts(self, [text for text, _ in encoded], ends, list(map(int, ids)))
+            return score_texts(self, texts, ends, list(map(int, ids)))
 
     def measure_text(
         self,
@@ -421,9 +419,8 @@ class LanguageModel(Engine):
         """As ``Engine.probe``, by one forward: hooks, adapters, edited weights and exchanged
         modules are in it.
         """
-        ids = torch.tensor(
-            [probe_ids(self.model.get_input_embeddings().num_embeddings)], device=self.device
-        )
+        vocabulary = self.model.get_input_embeddings().num_embeddings
+        ids = torch.tensor([probe_ids(vocabulary)], device=self.device)
         with self.in_use():
             logits = self.model(input_ids=ids, use_cache=False).logits[0]  # (8, V)
             refuse_not_finite(self, logits, len(logits))
@@ -442,18 +439,13 @@ class LanguageModel(Engine):
             elif self.probed.changed(probe) or stamp != self._stamp:
                 self._stamp = stamp
                 self._files = []
-                self._hash = next(
-                    (
-                        known
-                        for own, met, known in self._met
-                        if own == stamp and self.probed.is_of(met)
-                    ),
-                    "",
-                )
+                self._hash = ""
+                for before, met, known in reversed(self._met):
+                    if before == stamp and self.probed.is_of(met):
+                        self._hash = known
                 self.prefixes.clear()
         if not self._hash:
-            adapted: Any = self._adapted
-            prefix = adapted.base_model.prefix if self._adapted_off else None
+            prefix = self._adapted.base_model.prefix if self._adapted_off else None
             self._hash = hash_weights(self.model, self._files, without=prefix)
         if not any(own == stamp and met is self.probed.probe for own, met, _ in self._met):
             self._met.append((stamp, self.probed.probe, self._hash))

@@ -37,7 +37,6 @@ class Waves(Batch):
 
     def __init__(self, engine: Any, size: int) -> None:
         super().__init__(engine, size)
-        self.lm = engine
         self.size = size
         self.notes = []
         if size > 1 and engine.no_batch:
@@ -48,7 +47,7 @@ class Waves(Batch):
         if self.size == 1:
             return self._step_alone()
         ended = list[DraftResult]()
-        with self.lm.in_use():
+        with self.engine.in_use():
             try:
                 self._begin(ended)
                 if self._writing:
@@ -73,7 +72,7 @@ class Waves(Batch):
         ended = super().step()
         if ended and isinstance(ended[0][1], Exception) and out_of_memory(ended[0][1]):
             ended[0][1].__traceback__ = None  # it holds on to the tensors of its frames
-            self.lm.prefixes.clear()
+            self.engine.prefixes.clear()
             self._waiting[:0] = waiting
             return super().step()
         return ended
@@ -86,7 +85,7 @@ class Waves(Batch):
         while self._waiting and len(self._writing) < self.size:
             job = self._waiting.pop(0)
             try:
-                writing = Writing(self.lm, *job[1:])
+                writing = Writing(self.engine, *job[1:])
             except Exception as error:
                 if out_of_memory(error):
                     self._waiting.insert(0, job)
@@ -95,13 +94,13 @@ class Waves(Batch):
             else:
                 self._writing[writing] = job
                 beginning.append(writing)
-        read_prompts(self.lm, beginning, whole=True)
+        read_prompts(self.engine, beginning, whole=True)
 
     def _write(self, ended: list[DraftResult]) -> None:
         """Write the drafts in progress that can share forwards with the first."""
         first = next(iter(self._writing))
         beside = [one for one in self._writing if self._key(one) == self._key(first)]
-        write_texts(self.lm, beside, enough=(len(beside) + 1) // 2)
+        write_texts(self.engine, beside, enough=(len(beside) + 1) // 2)
         for writing in [writing for writing in self._writing if writing.complete]:
             key, *_ = self._writing.pop(writing)
             ended.append((key, writing.error or writing.finish()))
@@ -112,7 +111,7 @@ class Waves(Batch):
         """
         return (
             one
-            if self.lm.is_rotated(len(one.prompt_ids) + one.request.max_new_tokens)
+            if self.engine.is_rotated(len(one.prompt_ids) + one.request.max_new_tokens)
             else one.request.hidden
         )
 
@@ -123,7 +122,7 @@ class Waves(Batch):
         n = len(self._writing)
         self._waiting[:0] = self._writing.values()
         self._writing.clear()
-        self.lm.prefixes.clear()
+        self.engine.prefixes.clear()
         return n
 
     def _shrink(self, size: int, note: str) -> None:

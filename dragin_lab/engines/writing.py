@@ -398,7 +398,7 @@ class Prefixes:
         self.limit = limit
         self.device = torch.device(device)
         # least recently used first
-        self._caches: OrderedDict[Ids, DynamicCache] = OrderedDict()
+        self._caches = OrderedDict[Ids, DynamicCache]()
 
     def __len__(self) -> int:
         return len(self._caches)
