@@ -34,13 +34,12 @@ _TOKENS = 13  # of the text
 _PROMPT = 10  # of them, of its prompt
 _PARTS = {"exemplars": (0, 3), "passages": (3, 7)}  # of the prompt, where it is read in parts
 _PADDED = 2  # tokens that the second text of the batch is shorter
-#: What limits how far a layer looks back. Windows of at most so many tokens are gone beyond, by so
-#: many tokens; larger ones are narrowed.
+#: What limits how far a layer looks back.
 _WINDOWS = ("sliding_window", "index_topk", "attention_chunk_size")
-_NEAR = 64
-_BEYOND = 5
-_NARROW = 8
-_GREEDY = 4
+_NEAR = 64  # tokens of the largest window that the text goes beyond; larger ones are narrowed
+_BEYOND = 5  # tokens that it goes beyond them
+_NARROW = 8  # tokens that larger ones are narrowed to
+_GREEDY = 4  # tokens whose ids are compared
 #: What a failed check costs where the model can be used all the same.
 WHOLE = "prompts are read whole"
 ALONE = "drafts are written one at a time"

@@ -221,7 +221,7 @@ class _Recorder(StoppingCriteria):
         token, *values, processed, state, mean, heads = sent
         draft.forwards += 1
         if mean is not None:
-            heads = heads[:, start:] if draft.request.attention else None
+            heads = None if heads is None else heads[:, start:]
             draft.add_row(mean[start:], heads)
         if not draft.stopped:
             processed = np.nan if processed is None else processed

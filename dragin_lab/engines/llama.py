@@ -142,7 +142,7 @@ class LlamaModel(Engine):
             draft.forwards += 1
             if computed.rows is not None:
                 rows = computed.rows if self.heads is None else computed.rows[self.heads]
-                draft.add_row(rows.mean(0), rows if draft.request.attention else None)
+                draft.add_row(rows.mean(0), rows)
             if not draft.stopped:
                 self._add_token(draft, computed)
 

@@ -265,7 +265,7 @@ class ServerModel(Engine):
     def _add_row(self, writing: Writing, rows: Any, i: int) -> None:
         if rows is not None:
             row = rows[:, i, : len(writing.prompt_ids) + len(writing.ids)]
-            writing.add_row(row.mean(0), row if writing.request.attention else None)
+            writing.add_row(row.mean(0), row)
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
         return self._last_block(list(ids), len(ids))[1]

@@ -195,7 +195,7 @@ class LanguageModel(Engine):
         where = settle_device(device, given.get("device_map"))
         dtype = settle_dtype(dtype, given.pop("torch_dtype", None), where)
         settle_quantization(given)
-        if title:
+        if source is None or title:
             source = embedded_model_path()
         within = given.get("gguf_file")
         if within and Path(source, within).is_file():  # else it is one of the Hub
@@ -205,6 +205,7 @@ class LanguageModel(Engine):
         if file is not None:
             source, digest = sources.convert_gguf(file, dtype)
         name, folder = find_source(source)
+        called = folder.resolve().name if folder else name
         if isinstance(tokenizer, str | Path):
             tokenizer = sources.load_tokenizer(tokenizer)
         model, tokenizer = sources.load_pair(name, dtype, where, given, tokenizer)
@@ -215,7 +216,7 @@ class LanguageModel(Engine):
             heads=heads,
             alternatives=alternatives,
             sample=sample,
-            name=title or (file.name if file else folder.resolve().name if folder else name),
+            name=title or (file.name if file else called),
             files=[file] if file else sources.weight_files(name, folder, given),
             check=check,
         )
@@ -408,7 +409,7 @@ class LanguageModel(Engine):
         for r in range(n + 1):
             if paid is not None:
                 keys = paid[:, r, : paid.shape[2] - n + r]
-                writing.add_row(keys.mean(0), keys if attention else None)
+                writing.add_row(keys.mean(0), keys)
             if r < n:
                 writing.add_token(ids[r], [part[r] for part in values], state=states[r])
         writing.stopped = "forced"

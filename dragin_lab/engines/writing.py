@@ -114,8 +114,8 @@ class Writing:
         return forced[0] if forced else drawn
 
     def add_row(self, mean: np.ndarray, heads: np.ndarray | None = None) -> None:
-        """Add the next row: its mean over the heads (keys,), and all ``heads`` (h, keys) where they
-        are kept.
+        """Add the next row: its mean over the heads (keys,), and all ``heads`` (h, keys), which are
+        kept where the request asks for attention.
 
         The last key is the query itself; with a sliding window the first ones are missing.
         """
@@ -128,7 +128,7 @@ class Writing:
         self._among[row, first:row] = paid
         seen = self._received[first : max(0, row - 1)]  # Eq. 2: only tokens before it
         np.maximum(seen, paid[:-1], out=seen)
-        if heads is not None:
+        if heads is not None and self.request.attention:
             self._keep_heads(row, heads)
 
     def _keep_heads(self, row: int, heads: np.ndarray) -> None:
