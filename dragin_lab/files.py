@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.checks import refuse_password
-from dragin_lab.errors import DataError, DraginLabError, SettingError
+from dragin_lab.errors import DataError, DraginLabError, RunError, SettingError
 
 LOCK = ".lock"  # in a folder that one process at a time may write to
 #: Bytes of a run's file: those of about a million predictions.
@@ -71,20 +71,24 @@ def as_path(given: Any, error: type[DraginLabError] = SettingError, *, local: bo
     return path
 
 
-def read_bounded(path: Path | zipfile.Path, error: type[DraginLabError]) -> bytes:
-    """The bytes of a file that may come from someone else.
+def read_bounded(path: Path | zipfile.Path) -> bytes:
+    """The bytes of a run's file, which may come from someone else.
 
-    Raises ``error`` for a file of more than ``LARGEST`` bytes, whatever its size is said to be.
+    Raises ``RunError`` for a file that cannot be read, and for one of more than ``LARGEST`` bytes,
+    whatever its size is said to be.
     """
     chunks, size = list[bytes](), 0
-    with path.open("rb") as file:
-        while chunk := file.read(2**20):
-            chunks.append(chunk)
-            if (size := size + len(chunk)) > LARGEST:
-                raise error(
-                    f"{path}: has more than {LARGEST:,} bytes, and no more are read; give a smaller"
-                    " file"
-                )
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(2**20):
+                chunks.append(chunk)
+                if (size := size + len(chunk)) > LARGEST:
+                    raise RunError(
+                        f"{path}: has more than {LARGEST:,} bytes, and no more are read; give a"
+                        " smaller file"
+                    )
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
     return b"".join(chunks)
 
 

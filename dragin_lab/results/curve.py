@@ -39,8 +39,8 @@ from dragin_lab.results.pieces import (
 )
 from dragin_lab.results.runs import Runs
 from dragin_lab.run.benchmark import Benchmark, run_config
-from dragin_lab.run.intervals import MEASURES, describe_failures, intervals_of
-from dragin_lab.run.rundir import Root, RunRecord, open_zip
+from dragin_lab.run.intervals import MEASURES, NOTHING, describe_failures, intervals_of
+from dragin_lab.run.rundir import Facts, Folder, Root, RunRecord, open_zip
 from dragin_lab.run.setup import Setup
 from dragin_lab.study.whatif import Replay, refuse_no_interval
 from dragin_lab.text import printable
@@ -82,9 +82,9 @@ class Curve:
     left out of all means; ``notes`` says how many, and why. ``lab.curve`` makes one.
     """
 
-    config: dict[str, Any]  # as ``run.json`` has it; its θ is the method's own
+    config: Facts  # as ``run.json`` has it; its θ is the method's own
     ids: tuple[str, ...]
-    found: Pieces
+    collected: Pieces
     nlp: Any = field(default=None, compare=False)
 
     @classmethod
@@ -94,24 +94,20 @@ class Curve:
         ``nlp`` is its pipeline, where it is not the default. Raises ``RunError`` where there is
         none.
         """
-        given = as_path(path, local=True)
-        packed = given.suffix == ".zip"
-        files = zipfile.Path(open_zip(given)) if packed else given
+        folder = as_path(path, local=True)
+        packed = folder.suffix == ".zip"
+        files = zipfile.Path(open_zip(folder)) if packed else folder
         config = read_config(files)
-        found = Pieces(config["curve"]["lowest"], config["curve"]["most"])
-        read_into(found, files, None if packed else given)
-        return cls(config, tuple(found.found), found, nlp)
+        pieces = Pieces(**config["curve"])
+        read_into(pieces, files, None if packed else folder)
+        return cls(config, tuple(pieces.by_question), pieces, nlp)
 
     # -- what is known -----------------------------------------------------------------------------
 
     @property
     def method(self) -> str:
         """What its method is called, without θ."""
-        return label_of({**self.config["method"], "threshold": self._usual})
-
-    @property
-    def _usual(self) -> float:
-        return float(self.config["method"]["threshold"])
+        return label_of(self.config["method"])
 
     @property
     def benchmark(self) -> str:
@@ -121,26 +117,27 @@ class Curve:
     @cached_property
     def complete(self) -> tuple[str, ...]:
         """The ids of the questions that are finished."""
-        return tuple(
-            id for id in self.ids if self.found.finished(id) and id not in self.found.failed
-        )
+        pieces = self.collected
+        return tuple(id for id in self.ids if pieces.finished(id) and id not in pieces.failed)
 
     @cached_property
     def lowest(self) -> float:
         """The θ from which up every question is known."""
-        floors = [self.found.floor(id) for id in self.complete]
-        return max([self.found.lowest, *floors])
+        floors = [self.collected.floor(id) for id in self.complete]
+        return max([self.collected.lowest, *floors])
 
     @property
     def notes(self) -> list[str]:
         """What of the questions is not known, and why."""
-        found, notes = self.found, describe_failures(self.found.failed.values())
-        if cut := [id for id in self.complete if found.floor(id) > found.lowest]:
+        pieces = self.collected
+        notes = describe_failures(pieces.failed.values())
+        cut = [id for id in self.complete if pieces.floor(id) > pieces.lowest]
+        if cut:
             notes.append(
-                f"{_questions(len(cut))} reached {found.most} pieces, so the curve begins"
+                f"{_questions(len(cut))} reached {pieces.most} pieces, so the curve begins"
                 f" at θ {self.lowest:.4g}; raise most= for a lower θ"
             )
-        left = self.config["dataset"]["questions"] - len(self.complete) - len(found.failed)
+        left = self.config["dataset"]["questions"] - len(self.complete) - len(pieces.failed)
         if left:
             notes.append(f"{_questions(left)} not finished; the same call of lab.curve goes on")
         return notes
@@ -163,7 +160,7 @@ class Curve:
                 f"question {id!r} has no curve here; ids are those of .pieces, such as"
                 f" {next(iter(self.complete), 'none')!r}"
             )
-        return next(piece for piece in self.found.found[id] if theta in piece.thetas)
+        return next(piece for piece in self.collected.by_question[id] if theta in piece.thetas)
 
     def trace(self, id: str, theta: float) -> Trace:
         """The trace of a question at a θ, as that θ judges it."""
@@ -179,8 +176,8 @@ class Curve:
         """
         rows = []
         for id in self.complete:
-            for piece in reversed(self.found.found[id]):
-                ends = {"from": max(piece.start, self.found.lowest), "to": piece.stop}
+            for piece in reversed(self.collected.by_question[id]):
+                ends = {"from": max(piece.start, self.collected.lowest), "to": piece.stop}
                 kept = {key: piece.line[key] for key in (*MEASURES, "answer")}
                 rows.append({"question": id} | ends | kept | {"trace": piece.trace})
         columns = ["question", "from", "to", *MEASURES, "answer", "trace"]
@@ -203,10 +200,10 @@ class Curve:
 
     def _run_at(self, theta: float, *pieces: Piece) -> PieceRun:
         method = self.config["method"] | {"threshold": theta}
-        lines = [piece.line for piece in pieces] + [*self.found.failed.values()]
+        lines = [piece.line for piece in pieces] + [*self.collected.failed.values()]
         kept = {piece.line["id"]: piece.trace for piece in pieces}
         config = self.config | {"method": method}
-        folder = Path(name_theta(theta))
+        folder = Path(f"θ={theta:.9g}")
         return PieceRun(folder, config, lines, theta=theta, kept=kept, nlp=self.nlp)
 
     # -- over θ ------------------------------------------------------------------------------------
@@ -218,14 +215,16 @@ class Curve:
         """
         starts = {self.lowest}
         for id in self.complete:
-            starts |= {piece.start for piece in self.found.found[id]}
-        return np.array(sorted(start for start in starts if start >= self.lowest))
+            starts |= {max(piece.start, self.lowest) for piece in self.collected.by_question[id]}
+        return np.array(sorted(starts))
 
     def values(self, measure: str) -> np.ndarray:
         """(q, t) float64, a measure of each complete question from each of ``thetas`` on; NaN
         without a gold answer.
         """
-        rows = [values_at(self.found.found[id], self.thetas, measure) for id in self.complete]
+        rows = [
+            values_at(self.collected.by_question[id], self.thetas, measure) for id in self.complete
+        ]
         return np.array(rows, dtype=float).reshape(len(rows), len(self.thetas))
 
     @cached_property
@@ -237,10 +236,13 @@ class Curve:
         """
         if not self.complete:
             raise SettingError("; ".join(["no question is finished", *self.notes]))
-        known = {"setting": "threshold", "value": self.thetas}
-        columns: dict[str, Any] = known | {"until": [*self.thetas[1:], math.inf]}
-        columns["n"] = len(self.complete)
-        columns["scored"] = int(np.isfinite(self.values("em")[:, 0]).sum())
+        columns: dict[str, Any] = {
+            "setting": "threshold",
+            "value": self.thetas,
+            "until": [*self.thetas[1:], math.inf],
+            "n": len(self.complete),
+            "scored": int(np.isfinite(self.values("em")[:, 0]).sum()),
+        }
         for measure in MEASURES:
             columns |= _with_intervals(measure, self.values(measure))
         table = pd.DataFrame(columns).drop(columns=["tokens_low", "tokens_high"])
@@ -255,8 +257,10 @@ class Curve:
         here and on ``held_out``, the same method's curve of other questions. Raises
         ``SettingError`` for a cost that no θ of the curve has, with the nearest.
         """
-        other = None if held_out is None else as_curve("held_out", held_out)
-        return find_budget(self, retrievals, other)
+        if held_out is not None:
+            remedy = "give a curve of lab.curve, or Curve.load of its folder"
+            instance("held_out", held_out, Curve, remedy)
+        return find_budget(self, retrievals, held_out)
 
     @cached_property
     def headroom(self) -> Headroom:
@@ -266,10 +270,11 @@ class Curve:
         return find_headroom(self)
 
     # Quality and retrievals as steps over every θ; quality against cost, beside other curves.
-    plot, frontier = Drawn(), Drawn()
+    plot = Drawn()
+    frontier = Drawn()
 
     def __repr__(self) -> str:
-        asked = sum(len(self.found.found[id]) for id in self.complete)
+        asked = sum(len(self.collected.by_question[id]) for id in self.complete)
         notes = "".join(f"; {note}" for note in self.notes)
         return (
             f"Curve({self.method}, θ from {self.lowest:.4g}, {self.benchmark},"
@@ -282,11 +287,6 @@ class Curve:
 
 def _questions(n: int) -> str:
     return f"{n:,} question{'s' * (n != 1)}"
-
-
-def name_theta(theta: float) -> str:
-    """What the run at a θ is called."""
-    return f"θ={theta:.9g}"
 
 
 def values_at(pieces: Sequence[Piece], thetas: np.ndarray, measure: str) -> np.ndarray:
@@ -303,14 +303,13 @@ def values_at(pieces: Sequence[Piece], thetas: np.ndarray, measure: str) -> np.n
 def _with_intervals(measure: str, values: np.ndarray) -> dict[str, list[float]]:
     """The means of a measure (q, t) over the questions that have it, with their intervals."""
     scored = values[np.isfinite(values[:, 0])]
-    names = (measure, f"{measure}_low", f"{measure}_high")
-    if not len(scored):
-        return {name: [math.nan] * values.shape[1] for name in names}
-    intervals = intervals_of([(measure, column) for column in scored.T])
-    parts = ("mean", "low", "high")
+    intervals = [NOTHING] * values.shape[1]
+    if len(scored):
+        intervals = intervals_of([(measure, column) for column in scored.T])
     return {
-        name: [getattr(one, part) for one in intervals]
-        for name, part in zip(names, parts, strict=True)
+        measure: [interval.mean for interval in intervals],
+        f"{measure}_low": [interval.low for interval in intervals],
+        f"{measure}_high": [interval.high for interval in intervals],
     }
 
 
@@ -331,7 +330,7 @@ class Making:
     batch_size: int
 
     @cached_property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Facts:
         """``curve.json``: that of a run, and how far the curve goes."""
         config = run_config(self.setup, self.method, self.asked)
         return config | {"curve": {"lowest": self.pieces.lowest, "most": self.pieces.most}}
@@ -349,15 +348,13 @@ class Making:
         return self.output / self.asked.name / f"{self.method.label}-curve"
 
     def __iter__(self) -> Generator[str, None, None]:
-        ids = [question.id for question in self.asked.questions]
+        questions = self.asked.questions
         template = self.setup.template(self.method, self.asked.template)
         asking = replace(self.setup, prompt=template)
-        folder = PieceFolder(self.folder, self.config, ids)
+        folder = PieceFolder(self.folder, self.config, [question.id for question in questions])
         folder.pieces = self.pieces
         with folder:
-            yield from find_pieces(
-                asking, self.method, self.asked.questions, folder, self.batch_size
-            )
+            yield from find_pieces(asking, self.method, questions, folder, self.batch_size)
 
 
 def begin_curve(
@@ -367,7 +364,7 @@ def begin_curve(
     *,
     lowest: float | None,
     most: int,
-    output: str | Path | None,
+    output: Folder,
     batch_size: int,
 ) -> Making:
     """A curve to be made. Raises ``SettingError`` where no θ says what is written, and for a
@@ -395,7 +392,8 @@ def begin_curve(
 
 def make_curve(making: Making, progress: bool) -> Curve:
     """``Lab.curve``. An interrupt carries the curve of what is finished as ``.curve``."""
-    pieces, ids = making.pieces, [question.id for question in making.asked.questions]
+    pieces = making.pieces
+    ids = [question.id for question in making.asked.questions]
     title = f"{making.asked.name} {making.method.name} at every θ"
     shown = set[str]()
     with Progress(title, len(ids)) if progress else nullcontext() as bar:
@@ -420,8 +418,3 @@ def make_curve(making: Making, progress: bool) -> Curve:
     for note in curve.notes if progress else ():
         print(printable(note), file=sys.stderr)
     return curve
-
-
-def as_curve(name: str, given: Any) -> Curve:
-    """A curve that was given. Raises ``SettingError`` for anything else."""
-    return instance(name, given, Curve, "give a curve of lab.curve, or Curve.load of its folder")

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dragin_lab.checks import choice, number
+from dragin_lab.checks import number
 from dragin_lab.core.budget import Threshold, shortest_between
 from dragin_lab.drawn import Drawn
 from dragin_lab.errors import SettingError
 
 Curve = Any  # ``results.curve.Curve``, which imports this file
 
-QUALITY = ("em", "f1")
 MEANING = (
     "A trigger that differs from this one in θ alone, chosen anew for each question, gives at most"
     " this; one that scores otherwise may give more."
@@ -27,21 +26,23 @@ MEANING = (
 # -- a budget --------------------------------------------------------------------------------------
 
 
-def find_budget(curve: Curve, retrievals: float, held_out: Curve | None = None) -> Threshold:
+def find_budget(curve: Curve, retrievals: float, held_out: Curve | None) -> Threshold:
     """The θ at which a question of a curve costs so many retrievals; ``Curve.budget``."""
     wanted = number("retrievals", retrievals)
     table = curve.table
     costs = table["retrievals"].to_numpy(float)  # (t,)
     refuse_unreached(curve, wanted, costs)
     place = nearest_cost(costs, wanted)
-    start, stop = table["value"].iloc[place], table["until"].iloc[place]
-    found = Threshold(shortest_between(start, stop))
+    start = table["value"].iloc[place]
+    stop = table["until"].iloc[place]
+    theta = Threshold(shortest_between(start, stop))
     rows = {"these questions": table.iloc[[place]]}
     if held_out is not None:
-        rows["held out"] = row_at(held_out, found)
-    found.table = pd.concat(rows).droplevel(1).drop(columns=["setting", "value", "until"])
-    found.reached, found.questions = float(costs[place]), len(curve.complete)
-    return found
+        rows["held out"] = row_at(held_out, theta)
+    theta.table = pd.concat(rows).droplevel(1).drop(columns=["setting", "value", "until"])
+    theta.reached = float(costs[place])
+    theta.questions = len(curve.complete)
+    return theta
 
 
 def row_at(curve: Curve, theta: float) -> pd.DataFrame:
@@ -82,13 +83,12 @@ def refuse_unreached(curve: Curve, wanted: float, costs: np.ndarray) -> None:
 
 @dataclass(frozen=True, repr=False)
 class Headroom:
-    """One θ for all questions against the best for each, by ``quality`` and then by retrievals.
+    """One θ for all questions against the best for each, by exact match and then by retrievals.
 
     ``table`` has both, a row each; ``questions`` those on which they part.
     """
 
-    quality: str
-    table: pd.DataFrame  # rows "one θ for all", "the best θ for each"; a quality, retrievals
+    table: pd.DataFrame  # rows "one θ for all", "the best θ for each"; em, retrievals
     questions: pd.DataFrame
     theta: float  # from which on is the best for all
     n: int
@@ -99,10 +99,7 @@ class Headroom:
     def __repr__(self) -> str:
         rows = []
         for name, row in self.table.iterrows():
-            value = row[self.quality]
-            rows.append(
-                f"{name}: {self.quality.upper()} {value:.3f} at {row['retrievals']:.2f} retrievals"
-            )
+            rows.append(f"{name}: EM {row['em']:.3f} at {row['retrievals']:.2f} retrievals")
         return f"Headroom({'; '.join(rows)}; {self.n} questions, {len(self.questions)} part)"
 
     def _repr_html_(self) -> str:
@@ -110,36 +107,34 @@ class Headroom:
         return f"<p>{escape(repr(self))}</p>{shown}<p>{MEANING}</p>"
 
 
-def find_headroom(curve: Curve, quality: str = "em") -> Headroom:
-    """``Curve.headroom`` by another quality."""
-    choice("quality", quality, QUALITY)
-    values, costs = curve.values(quality), curve.values("retrievals")  # (q, t)
-    scored = np.isfinite(values[:, 0]) if len(values) else np.zeros(0, bool)
+def find_headroom(curve: Curve) -> Headroom:
+    """``Curve.headroom``."""
+    values = curve.values("em")  # (q, t)
+    costs = curve.values("retrievals")  # (q, t)
+    scored = np.isfinite(values[:, 0])
     if not scored.any():
         raise SettingError("no question has a gold answer, so no θ is better than another")
-    values, costs = values[scored], costs[scored]
+    values = values[scored]
+    costs = costs[scored]
     ids = np.array(curve.complete)[scored]
-    one = best_of(values.mean(axis=0), costs.mean(axis=0))
+    shared = best_of(values.mean(axis=0), costs.mean(axis=0))
     each = [best_of(*row) for row in zip(values, costs, strict=True)]
     rows = np.arange(len(ids))
-    names = ("one θ for all", "the best θ for each")
-    both = [(values[:, one], costs[:, one]), (values[rows, each], costs[rows, each])]
-    table = pd.DataFrame(
-        [{quality: value.mean(), "retrievals": cost.mean()} for value, cost in both], index=names
-    )
-    parting = [place for place in rows if values[place, each[place]] > values[place, one]]
-    parting += [
-        place
-        for place in rows
-        if place not in parting and costs[place, each[place]] < costs[place, one]
-    ]
-    theta = float(curve.thetas[one])
-    described = [
-        _describe(curve, ids[place], theta, curve.thetas[each[place]]) for place in parting
-    ]
-    columns = ["question", "text", "answer", "retrievals", "θ", "best answer", "best retrievals"]
-    parted = pd.DataFrame(described, columns=columns)
-    return Headroom(quality, table, parted, theta, len(ids), curve.table)
+    best = values[rows, each]  # (q,)
+    least = costs[rows, each]  # (q,)
+    values = values[:, shared]
+    costs = costs[:, shared]
+    columns = {"em": [values.mean(), best.mean()], "retrievals": [costs.mean(), least.mean()]}
+    table = pd.DataFrame(columns, index=["one θ for all", "the best θ for each"])
+    better = best > values
+    cheaper = ~better & (least < costs)
+    theta = float(curve.thetas[shared])
+    described = []
+    for place in (*np.flatnonzero(better), *np.flatnonzero(cheaper)):
+        described.append(_describe(curve, ids[place], theta, curve.thetas[each[place]]))
+    names = ["question", "text", "answer", "retrievals", "θ", "best answer", "best retrievals"]
+    parted = pd.DataFrame(described, columns=names)
+    return Headroom(table, parted, theta, len(ids), curve.table)
 
 
 def best_of(quality: np.ndarray, cost: np.ndarray) -> int:
@@ -152,6 +147,7 @@ def best_of(quality: np.ndarray, cost: np.ndarray) -> int:
 
 
 def _describe(curve: Curve, id: str, theta: float, best: float) -> list[Any]:
-    here, there = curve.piece(id, theta).line, curve.piece(id, best).line
+    here = curve.piece(id, theta).line
+    there = curve.piece(id, best).line
     ours = [here["question"], here["answer"], here["retrievals"]]
     return [id, *ours, best, there["answer"], there["retrievals"]]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,17 @@ from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.files import clear_drafts, read_bounded, write_whole
 from dragin_lab.run.batches import answer_each
-from dragin_lab.run.rundir import TRACES, Line, Prediction, RunError, encode_lines, trace_name
+from dragin_lab.run.rundir import (
+    TRACES,
+    ById,
+    Facts,
+    Line,
+    Prediction,
+    RunError,
+    encode_lines,
+    split_lines,
+    trace_name,
+)
 from dragin_lab.run.runwriter import RunFolder, append_line, describe_changes, prediction_line
 from dragin_lab.run.setup import Setup
 from dragin_lab.study.same_episode import Thetas
@@ -32,7 +43,8 @@ from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.trace import Question, Trace
 from dragin_lab.warning import warn
 
-CONFIG, PIECES = "curve.json", "pieces.jsonl"
+CONFIG = "curve.json"
+PIECES = "pieces.jsonl"
 #: Questions whose drafts are shared before the next are asked, so that a cache need not hold all.
 BLOCK = 50
 
@@ -68,22 +80,21 @@ class Pieces:
 
     lowest: float
     most: int
-    found: dict[str, list[Piece]] = field(default_factory=dict)
-    failed: dict[str, Line] = field(default_factory=dict)
+    by_question: dict[str, list[Piece]] = field(default_factory=dict)
+    failed: ById = field(default_factory=dict)
 
     def floor(self, id: str) -> float:
         """The θ down to which a question is known."""
-        own = self.found.get(id)
-        return own[-1].start if own else math.inf
+        return self.by_question[id][-1].start if id in self.by_question else math.inf
 
     def finished(self, id: str) -> bool:
         """Whether nothing is left to ask."""
-        own = self.found.get(id, ())
-        return id in self.failed or self.floor(id) <= self.lowest or len(own) >= self.most
+        pieces = self.by_question.get(id, ())
+        return id in self.failed or self.floor(id) <= self.lowest or len(pieces) >= self.most
 
     def add(self, id: str, piece: Piece) -> None:
         """The next piece of a question, below those before."""
-        self.found.setdefault(id, []).append(piece)
+        self.by_question.setdefault(id, []).append(piece)
 
 
 class PieceFolder(RunFolder):
@@ -104,7 +115,7 @@ class PieceFolder(RunFolder):
         else:
             write_whole(path, (json.dumps(self.config, indent=1) + "\n").encode())
         read_into(self.pieces, folder, folder)
-        kept = [piece for own in self.pieces.found.values() for piece in own]
+        kept = chain.from_iterable(self.pieces.by_question.values())
         write_whole(folder / PIECES, encode_lines(map(write_piece, kept)))
 
     def record(self, id: str, piece: Piece) -> Piece:
@@ -125,8 +136,7 @@ def trace_file(folder: Path, id: str, start: float) -> Path:
 
 def write_piece(piece: Piece) -> Line:
     """The line of a piece."""
-    ends = {name: _finite(getattr(piece, name)) for name in ("start", "stop")}
-    return piece.line | ends
+    return piece.line | {"start": _finite(piece.start), "stop": _finite(piece.stop)}
 
 
 def _finite(theta: float) -> float | None:
@@ -140,13 +150,14 @@ def read_into(pieces: Pieces, files: Path | zipfile.Path, folder: Path | None) -
     """
     path = files / PIECES
     bad = 0
-    for raw in _read_raw(path):
+    for raw in split_lines(path):
         try:
-            line = dict(msgspec.convert(msgspec.json.decode(raw), _PieceLine))
+            line: Line = dict(msgspec.convert(msgspec.json.decode(raw), _PieceLine))
         except ValueError:
             bad += 1
             continue
-        start, stop = line.pop("start"), line.pop("stop")
+        start = line.pop("start")
+        stop = line.pop("stop")
         id = line["id"]
         piece = Piece(
             -math.inf if start is None else start, math.inf if stop is None else stop, line
@@ -162,19 +173,13 @@ def read_into(pieces: Pieces, files: Path | zipfile.Path, folder: Path | None) -
         )
 
 
-def _read_raw(path: Path | zipfile.Path) -> list[bytes]:
-    """The lines of a file but a torn last one; none where there is none."""
-    return read_bounded(path, RunError).split(b"\n")[:-1] if path.exists() else []
-
-
-def refuse_other_curve(folder: Path, config: Mapping[str, Any]) -> None:
+def refuse_other_curve(folder: Path, config: Facts) -> None:
     """Raise ``RunError`` where a folder holds a curve of other settings."""
     there = read_config(folder)
     now = json.loads(json.dumps(config))
-    for one in (there, now):
-        one["method"] = {
-            key: value for key, value in one["method"].items() if key not in ("threshold", "label")
-        }
+    for method in (there["method"], now["method"]):
+        method.pop("threshold", None)
+        method.pop("label", None)
     if changes := describe_changes(there, now):
         raise RunError(
             f"{folder}: holds a curve of other settings (there → asked for now): {changes}.\nGive"
@@ -182,13 +187,13 @@ def refuse_other_curve(folder: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def read_config(files: Path | zipfile.Path) -> dict[str, Any]:
+def read_config(files: Path | zipfile.Path) -> Facts:
     """``curve.json``. Raises ``RunError`` where there is none, or one that cannot be read."""
     path = files / CONFIG
     if not path.exists():
         raise RunError(f"{path}: is not there; give a folder that lab.curve(..., output=) wrote")
     try:
-        config = json.loads(read_bounded(path, RunError))
+        config = json.loads(read_bounded(path))
         return {"method": dict(config["method"])} | config
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise RunError(f"{path}: was changed or damaged ({error})") from None
@@ -209,7 +214,7 @@ def find_pieces(
     for first in range(0, len(questions), BLOCK):
         block = questions[first : first + BLOCK]
         while todo := [question for question in block if not pieces.finished(question.id)]:
-            asked = ((one, method_below(method, pieces.floor(one.id))) for one in todo)
+            asked = ((item, method_below(method, pieces.floor(item.id))) for item in todo)
             retriever = setup.retriever_for(method)
             for trace in answer_each(setup, asked, retriever, batch_size):
                 take(setup, method, folder, trace)
@@ -226,7 +231,9 @@ def method_below(method: Method, floor: float) -> Method:
 
 def take(setup: Setup, method: Method, folder: PieceFolder, trace: Trace) -> None:
     """Enter what an answer says: the next piece of its question, or that it failed."""
-    pieces, line, id = folder.pieces, prediction_line(trace), trace.question.id
+    pieces = folder.pieces
+    line = prediction_line(trace)
+    id = trace.question.id
     if trace.ended == "error":
         pieces.failed[id] = line
         return
@@ -240,7 +247,8 @@ def without_rows(trace: Trace) -> Trace:
     """The trace without maps of attention and hidden states, which take most of its memory."""
     steps = []
     for step in trace.steps:
-        draft, continuation = (_without_rows(one) for one in (step.draft, step.continuation))
+        draft = _without_rows(step.draft)
+        continuation = _without_rows(step.continuation)
         steps.append(replace(step, draft=draft, continuation=continuation))
     return replace(trace, steps=steps)
 

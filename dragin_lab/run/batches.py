@@ -19,6 +19,7 @@ from dragin_lab.trace.trace import Draft, Question, Trace
 from dragin_lab.warning import warn
 
 Answer = Draft | Results
+Answers = list[tuple[Running, Answer]]
 
 
 class SideBySide:
@@ -32,7 +33,8 @@ class SideBySide:
 
     def __init__(self, model: Any, retriever: Any, size: int) -> None:
         self.drafts: Any = model.batch(size) if size > 1 else Batch(model)
-        self._retriever, self._threaded = retriever, size > 1
+        self._retriever = retriever
+        self._threaded = size > 1
         self._waiting: list[tuple[Running, Search]] = []
         self._under_way: tuple[list[Running], Future[list[Results]]] | None = None
 
@@ -51,18 +53,18 @@ class SideBySide:
             self._waiting.append((running, running.request))
         return running.request is not None
 
-    def answers(self) -> list[tuple[Running, Answer]]:
+    def answers(self) -> Answers:
         """Do one thing, such as writing a token; the requests that are answered by then.
         Failures are answers too.
         """
         self._start_search()
         if self._under_way is not None and (not len(self.drafts) or self._under_way[1].done()):
             asking, results = self._under_way
-            answers: list[tuple[Running, Answer]] = list(zip(asking, results.result(), strict=True))
+            answers: Answers = list(zip(asking, results.result(), strict=True))
             self._under_way = None
             self._start_search()
             return answers
-        drafts: list[tuple[Running, Answer]] = self.drafts.step()
+        drafts: Answers = self.drafts.step()
         return drafts
 
     def _start_search(self) -> None:
@@ -110,7 +112,10 @@ def answer_each(
     server = SideBySide(setup.writer, retriever, batch_size)
     under_way: list[Running] = []
     draws = Counter[Any]()  # how often each question was asked in this call
-    more, broken, answered, warned = True, None, 0, 0
+    more = True
+    broken = None
+    answered = 0
+    warned = 0
 
     def note_batch(trace: Trace) -> Trace:
         if batch_size > 1:
@@ -127,7 +132,8 @@ def answer_each(
                     more = False
                     break
                 except Exception as error:  # noqa: BLE001 - raised when those under way have ended
-                    more, broken = False, error
+                    more = False
+                    broken = error
                     break
                 try:
                     same = question if isinstance(question, str) else (question.id, question.text)

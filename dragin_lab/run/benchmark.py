@@ -29,7 +29,7 @@ from dragin_lab.errors import RunError, SettingError, explain
 from dragin_lab.files import as_path
 from dragin_lab.progress import Progress
 from dragin_lab.run.batches import ask_many
-from dragin_lab.run.rundir import CONFIG, FORMAT, Line, read_config
+from dragin_lab.run.rundir import CONFIG, FORMAT, Facts, Folder, Line, read_config
 from dragin_lab.run.runwriter import Finished, RunFolder, check_settings, record_of
 from dragin_lab.run.setup import Setup, describe_model, describe_retriever
 from dragin_lab.text import facts_html
@@ -137,12 +137,8 @@ def as_benchmark(
     """
     limit = None if limit is None else count("limit", limit)
     # A DataFrame or data set would iterate into something else.
-    rows = (
-        isinstance(questions, str | Path)
-        or hasattr(questions, "columns")
-        or hasattr(questions, "column_names")
-        or hasattr(questions, "__arrow_c_stream__")
-    )
+    tables = ("columns", "column_names", "__arrow_c_stream__")
+    rows = isinstance(questions, str | Path) or any(hasattr(questions, name) for name in tables)
     if not (rows or isinstance(questions, Benchmark)):
         if limit is not None and isinstance(questions, Iterator):  # it may have no end
             questions = islice(questions, limit)
@@ -154,15 +150,13 @@ def as_benchmark(
         remedy = "leave it out, or give rows or a file"
         raise SettingError(f"fields={shown(fields)}: these questions have no columns; {remedy}")
     if isinstance(questions, Benchmark):
-        return (
-            questions
-            if limit is None
-            else replace(questions, questions=questions.questions[:limit], limit=limit)
-        )
+        if limit is None:
+            return questions
+        return replace(questions, questions=questions.questions[:limit], limit=limit)
     several("questions", questions, str | Question, _QUESTIONS)
-    asked = [
-        q if isinstance(q, Question) else Question(str(i), q) for i, q in enumerate(questions, 1)
-    ][:limit]
+    asked = []
+    for place, item in enumerate(questions[:limit], 1):
+        asked.append(item if isinstance(item, Question) else Question(str(place), item))
     if not asked:
         raise SettingError("there are no questions; give at least one")
     return Benchmark("questions", tuple(asked), limit=limit)
@@ -173,7 +167,7 @@ def open_run(
     setup: Setup,
     method: Method,
     asked: Benchmark,
-    folder: str | Path | None,
+    folder: Folder,
     *,
     batch_size: int = 1,
     traces: bool | None = None,
@@ -217,11 +211,12 @@ def open_run(
         try:
             yield answer
         except KeyboardInterrupt as interrupt:
-            kept = (
-                f"{len(run.done):,} of {len(ids):,} answers are kept in {folder}; the same call"
-                " goes on from there"
-            )
-            kept = kept if folder is not None else "nothing is kept, as no folder was given"
+            kept = "nothing is kept, as no folder was given"
+            if folder is not None:
+                kept = (
+                    f"{len(run.done):,} of {len(ids):,} answers are kept in {folder}; the same"
+                    " call goes on from there"
+                )
             interrupt.kept = (*getattr(interrupt, "kept", ()), kept)  # type: ignore[attr-defined]  # of several runs
             explain(interrupt, "\n".join(dict.fromkeys(interrupt.kept)))  # type: ignore[attr-defined]
             raise
@@ -235,9 +230,10 @@ def _while_servers_answer(
     That is in a search, or by an error that names the address of the model ``server``.
     """
     last: deque[str | None] = deque(maxlen=EQUAL_FAILURES)
-    for number, one in enumerate(ended, 1):
-        yield one
-        passages, error = one.line["passages"], one.line.get("error")
+    for number, finished in enumerate(ended, 1):
+        yield finished
+        passages = finished.line["passages"]
+        error = finished.line.get("error")
         if not (passages and not passages[-1]) and not (server and server in (error or "")):
             error = None  # the question's own, not a server's
         last.append(error)
@@ -282,13 +278,14 @@ def find_folders(
     return folders
 
 
-def take_day(setup: Setup, folder: str | Path | None) -> Setup:
+def take_day(setup: Setup, folder: Folder) -> Setup:
     """The setup with the day that a run in this folder was begun on, where its prompts write
     one.
     """
-    if folder is None or not (as_path(folder, local=True) / CONFIG).exists():
+    path = None if folder is None else as_path(folder, local=True)
+    if path is None or not (path / CONFIG).exists():
         return setup
-    day = read_config(as_path(folder, local=True))["template"].get("day")
+    day = read_config(path)["template"].get("day")
     return replace(setup, day=day) if day else setup
 
 
@@ -304,15 +301,16 @@ def finds_nothing(setup: Setup, asked: Benchmark) -> bool:
 
 def run_config(
     setup: Setup, method: Method, asked: Benchmark, *, traces: bool | None = None
-) -> dict[str, Any]:
+) -> Facts:
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
-    model, template = describe_model(setup.model), setup.template(method, asked.template)
+    model = describe_model(setup.model)
+    template = setup.template(method, asked.template)
     retriever: Any = setup.retriever_for(method)
-    given = {**method.described, **template.described}
-    not_known = say_unknown(given)
+    described = {**method.described, **template.described}
+    not_known = say_unknown(described)
     searched = describe_retriever(retriever)
     if index := getattr(retriever, "described", ""):
-        given[f"retriever {retriever.name}"] = index
+        described[f"retriever {retriever.name}"] = index
         searched = {**(searched or {}), "defined": digest(index)}
         not_known.append(f"retriever {retriever.name}: what its index holds is not known")
     # A cluster's workers name all libraries that they compute with; the process that writes may
@@ -339,7 +337,7 @@ def run_config(
             "questions": len(asked.questions),
             "fingerprint": asked.fingerprint(),
         },
-        "given": given,
+        "given": described,
         "not_known": not_known,
         "among_exemplars": asked.among(template.exemplars),
         "seed": setup.seed,
@@ -348,14 +346,12 @@ def run_config(
         "traces": traces,
         "begun": date.today().isoformat(),
         "device": model.pop("device", None),
-        "versions": (
-            {
-                "dragin_lab": __version__,
-                "numpy": version("numpy"),
-                "spacy": version("spacy"),
-            }
-            | versions
-        ),
+        "versions": {
+            "dragin_lab": __version__,
+            "numpy": version("numpy"),
+            "spacy": version("spacy"),
+            **versions,
+        },
     }
 
 
@@ -374,12 +370,7 @@ def record_episodes(
                 "a cache serves one process, and a cluster has many; leave the cache out"
             )
         options = {"traces": traces, "batch_size": batch_size}
-        asking = {
-            "prompt": setup.prompt,
-            "layout": setup.layout,
-            "seed": setup.seed,
-            "day": setup.day,
-        }
+        asking = {name: getattr(setup, name) for name in ("prompt", "layout", "seed", "day")}
         return setup.model.finish(questions, method, asking, options)
     return (record_of(trace, traces) for trace in ask_many(setup, questions, method, batch_size))
 

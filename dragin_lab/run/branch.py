@@ -20,6 +20,7 @@ from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.doors import as_passages
 from dragin_lab.run.episodes import Stream, finish_stream, kind_of, open_episode
+from dragin_lab.run.rundir import Facts
 from dragin_lab.run.setup import Setup
 from dragin_lab.text import write_compared
 from dragin_lab.trace.frames import list_differing
@@ -29,7 +30,8 @@ from dragin_lab.triggers.call import Call
 #: Of a trace's provenance, what may differ from the lab's: versions of programs, and how drafts
 #: were shared out.
 FREE = frozenset({"dragin_lab", "torch", "transformers", "python", "device", "batch", "seed"})
-_RETRIEVE, _GO_ON = "retrieve", "go on"
+_RETRIEVE = "retrieve"
+_GO_ON = "go on"
 _SOURCES = ("draft", "continuation", "extraction")
 
 
@@ -74,23 +76,26 @@ def stream_branch(
     if branching.change.rules or (judges and trace.parting is not None):
         trigger = method.trigger
         kind = type(type(trigger).__name__, (_Overruled, type(trigger)), {"branching": branching})
-        method = replace(
-            method, trigger=kind(**{f.name: getattr(trigger, f.name) for f in fields(trigger)})
-        )
+        settings = {field.name: getattr(trigger, field.name) for field in fields(trigger)}
+        method = replace(method, trigger=kind(**settings))
     running = open_episode(setup, method, trace.question, draw=trace.provenance.get("draw", 0))
     branching.trace = running.trace
-    running.trace.method, running.trace.parting = dict(trace.method), branching.change.parting
-    then, now = (
-        {k: v for k, v in record.provenance.items() if k not in FREE}
-        for record in (trace, running.trace)
-    )
-    if changes := list_differing(then, now):
+    running.trace.method = dict(trace.method)
+    running.trace.parting = branching.change.parting
+    if changes := list_differing(
+        fixed_facts(trace.provenance), fixed_facts(running.trace.provenance)
+    ):
         raise SettingError(
             f"the trace was made otherwise than this lab asks ({changes[0]}); branch it with a lab"
             " that has the model, passages and exemplars it was made with"
         )
     running.episode = branching.around(running.episode)
     return Stream(setup, running, method, watched=watched)
+
+
+def fixed_facts(provenance: Facts) -> Facts:
+    """What a trace or an engine records of itself and a lab must share."""
+    return {name: fact for name, fact in provenance.items() if name not in FREE}
 
 
 @dataclass
@@ -164,7 +169,8 @@ class _Branching:
         if recorded is None or (strays and self.parent.parting is None):
             raise self._stray_error(f"searches for {request.query!r}", step)
         if strays:  # the parent's query was put in
-            self.trace.steps[step].query, request = recorded, replace(request, query=recorded.sent)
+            self.trace.steps[step].query = recorded
+            request = replace(request, query=recorded.sent)
         change = self.change
         if change.parting.step == step and change.parting.kind == "query":
             self._begin_change()
@@ -222,13 +228,13 @@ def _read_change(
     """The change that ``Lab.branch`` is asked for. Raises ``SettingError`` for one that cannot
     be made.
     """
-    given = {name: value for name, value in sorted(asked.items()) if value is not None}
-    if len(given) != 1:
+    changes = {name: value for name, value in sorted(asked.items()) if value is not None}
+    if len(changes) != 1:
         raise SettingError(
-            f"a branch changes one thing, and {' and '.join(given) or 'nothing'} is given; give"
+            f"a branch changes one thing, and {' and '.join(changes) or 'nothing'} is given; give"
             " token= and to=, or query=, passages= or retrieve="
         )
-    ((kind, value),) = given.items()
+    ((kind, value),) = changes.items()
     if source is not None and (kind != "to" or source not in _SOURCES):
         raise SettingError(
             f"source={shown(source)}: of token= and to=; one of {', '.join(_SOURCES)}"
@@ -242,7 +248,8 @@ def _read_change(
         raise SettingError(
             f"token={token}: goes with to= or retrieve=True; leave it out with {kind}="
         )
-    asked_step, parent = trace.steps[number], trace.fingerprint
+    asked_step = trace.steps[number]
+    parent = trace.fingerprint
     if asked_step.query is None:
         there = _list_searched(trace)
         raise SettingError(
@@ -253,9 +260,8 @@ def _read_change(
             raise SettingError(f"query={value!r} is empty; give a text to search for")
         return Change(Parting(parent, "query", number, asked_step.query.text, value))
     read = tuple(as_passages(value, method.top_k, "passages=", asked_step.query.sent))
-    before, after = (
-        ", ".join(passage.id for passage in several) for several in (asked_step.passages, read)
-    )
+    before = ", ".join(passage.id for passage in asked_step.passages)
+    after = ", ".join(passage.id for passage in read)
     return Change(Parting(parent, "passages", number, before, after), passages=read)
 
 
@@ -341,11 +347,9 @@ def _change_decision(
             "retrieve=: the released code's decisions are not flipped; use variant='paper'"
         )
     if step.draft is None or step.decision is None or not can_overrule(method):
-        remedy = (
-            "replace a token instead: token=, to="
-            if isinstance(method.trigger, Call)
-            else "ask with another method"
-        )
+        remedy = "ask with another method"
+        if isinstance(method.trigger, Call):
+            remedy = "replace a token instead: token=, to="
         raise SettingError(
             f"retrieve={retrieve}: no trigger judged a draft in step {number + 1}; {remedy}"
         )
@@ -359,7 +363,8 @@ def _change_decision(
         raise SettingError(
             f"token={token}: says where to retrieve; leave it out with retrieve=False"
         )
-    place, where = None, f"step {number + 1}"
+    place = None
+    where = f"step {number + 1}"
     words = step.words.spans  # (w, 2)
     lacks = f"{where} has no judged word"
     if token is not None:

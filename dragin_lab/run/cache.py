@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,14 +45,13 @@ class Counts:
 
     def since(self, before: Counts) -> Counts:
         """What was counted after ``before``, a copy made earlier."""
-        return Counts(
-            **{f.name: getattr(self, f.name) - getattr(before, f.name) for f in fields(self)}
-        )
+        was = asdict(before)
+        return Counts(**{name: count - was[name] for name, count in asdict(self).items()})
 
     def __str__(self) -> str:
-        outgrown = f"; {self.drafts_outgrown:,} were cached too short and generated again" * (
-            self.drafts_outgrown > 0
-        )
+        outgrown = ""
+        if self.drafts_outgrown:
+            outgrown = f"; {self.drafts_outgrown:,} were cached too short and generated again"
         return (
             f"{self.drafts_served:,} of {self.drafts:,} drafts and {self.tokens_served:,} of "
             f"{self.tokens_served + self.tokens_made:,} tokens were served from the cache{outgrown}"
@@ -89,16 +88,16 @@ class Cache(dict[str, Any]):
         return f"Cache({len(self):,} entries; {self.counts})"
 
 
-def as_cache(given: Cache | bool | None) -> Cache | None:
+def as_cache(asked: Cache | bool | None) -> Cache | None:
     """The cache that is asked for; True stands for a new one, None or False for none."""
-    if given is None or isinstance(given, bool):
-        return Cache() if given else None
-    if isinstance(given, Cache):
-        return given
+    if asked is None or isinstance(asked, bool):
+        return Cache() if asked else None
+    if isinstance(asked, Cache):
+        return asked
     advice = "give a Cache, True for a new one, or None for none"
-    if isinstance(given, str | Path):
+    if isinstance(asked, str | Path):
         advice = "a cache is of one process, in memory: give cache=True; lab.run keeps a folder"
-    raise SettingError(f"cache={shown(given)}: {advice}")
+    raise SettingError(f"cache={shown(asked)}: {advice}")
 
 
 def serve_from(lm: Engine, cache: Cache | None) -> Any:
@@ -114,7 +113,8 @@ class CachedModel:
     """An ``Engine`` whose drafts are served where they are cached; all else is the model's own."""
 
     def __init__(self, lm: Engine, cache: Cache) -> None:
-        self.lm, self.cache = lm, cache
+        self.lm = lm
+        self.cache = cache
         self._seen: Any = self  # the probe that ``_identity`` is of
         self._identity = ""
 
@@ -122,10 +122,10 @@ class CachedModel:
         """What the model is now: it may have been changed since the answer before."""
         probe = self.lm.probed and self.lm.probed.probe
         if probe is not self._seen:
-            self._seen, known = probe, self.lm.identity()
-            self._identity = json.dumps(
-                [known, self.cache.number_of(self.lm.probed)], sort_keys=True
-            )
+            self._seen = probe
+            known = self.lm.identity()
+            number = self.cache.number_of(self.lm.probed)
+            self._identity = json.dumps([known, number], sort_keys=True)
         return self._identity
 
     def __getattr__(self, name: str) -> Any:
@@ -149,7 +149,8 @@ class CachedModel:
 
     def find_draft(self, request: Write, watch: OnToken | None = None) -> Draft | None:
         """A draft from what was cached; None: write it."""
-        counts, outgrown = self.cache.counts, False
+        counts = self.cache.counts
+        outgrown = False
         for attention in (True,) if request.attention else (False, True):
             stored = self.cache.get(self._draft_key(request, attention))
             if stored is None:
@@ -173,9 +174,8 @@ class CachedModel:
 
     def _draft_key(self, request: Write, attention: bool) -> str:
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in request.bias]
-        return self._key_of(
-            "draft", [self._encode(request)[0], bias, attention, request.hidden, request.prefix]
-        )
+        ids, _ = self._encode(request)
+        return self._key_of("draft", [ids, bias, attention, request.hidden, request.prefix])
 
     def _encode(self, request: Write) -> tuple[list[int], np.ndarray]:
         """A prompt's ids (p,) and spans (p, 2): its text may stand for other ids, and other
@@ -186,9 +186,8 @@ class CachedModel:
         return ids, offsets
 
     def _key_of(self, kind: str, request: Any) -> str:
-        return sha256(
-            json.dumps([self._identify(), kind, request], sort_keys=True).encode()
-        ).hexdigest()
+        key = json.dumps([self._identify(), kind, request], sort_keys=True)
+        return sha256(key.encode()).hexdigest()
 
 
 def replay_stop(
@@ -235,7 +234,8 @@ class CachedBatch:
     """A ``Batch`` whose drafts are served where they are cached; all else is the batch's own."""
 
     def __init__(self, model: CachedModel, batch: Any) -> None:
-        self._model, self._batch = model, batch
+        self._model = model
+        self._batch = batch
         self._served: list[tuple[Any, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -255,15 +255,13 @@ class CachedBatch:
             self._served.append((key, served))
 
     def step(self) -> list[tuple[Any, Any]]:
-        served, self._served = self._served, []
+        served = self._served
+        self._served = []
         if not served:
             for (key, request), draft in self._batch.step():
-                served.append(
-                    (
-                        key,
-                        draft if isinstance(draft, Exception) else self._model.keep(request, draft),
-                    )
-                )
+                if not isinstance(draft, Exception):
+                    draft = self._model.keep(request, draft)
+                served.append((key, draft))
         return served
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:

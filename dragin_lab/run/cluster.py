@@ -37,6 +37,7 @@ from dragin_lab.files import as_path
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.run.benchmark import record_episodes
 from dragin_lab.run.episodes import refuse_question
+from dragin_lab.run.rundir import Facts
 from dragin_lab.run.runwriter import Finished, record_of
 from dragin_lab.run.setup import (
     Setup,
@@ -73,14 +74,21 @@ class Recipe:
         fields: str | None = None,
         **loading: Any,
     ) -> None:
-        self.model, self.corpus, self.retriever = model, corpus, retriever
-        self.searches, self.fields, self.loading = searches, fields, loading
+        self.model = model
+        self.corpus = corpus
+        self.retriever = retriever
+        self.searches = searches
+        self.fields = fields
+        self.loading = loading
         for name, value in {**vars(self), **loading}.items():
             refuse_password(name, value)
 
     def __repr__(self) -> str:
-        given = {name: of for name, of in vars(self).items() if name != "loading"} | self.loading
-        parts = [f"{name}={of!r}" for name, of in given.items() if name != "token"]
+        arguments = vars(self) | self.loading
+        parts = []
+        for name, value in arguments.items():
+            if name not in ("loading", "token"):
+                parts.append(f"{name}={value!r}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def open(self) -> Setup:
@@ -101,7 +109,8 @@ class Recipe:
         """
         sent = copy.copy(self)
         sent.loading = dict(self.loading)
-        sent.model, sent.corpus = _make_absolute(self.model), _make_absolute(self.corpus)
+        sent.model = _make_absolute(self.model)
+        sent.corpus = _make_absolute(self.corpus)
         for name in {"tokenizer", "offload_folder", "cache_dir"} & self.loading.keys():
             sent.loading[name] = _make_absolute(self.loading[name])
         return sent
@@ -120,7 +129,7 @@ class WorkerReport(NamedTuple):
     """
 
     worker: str
-    recorded: dict[str, Any]  # library, model, retriever; the same for all workers
+    recorded: Facts  # library, model, retriever; the same for all workers
     exemplars: Mapping[str, tuple[Exemplar, ...]]
     model: str
     retriever: str
@@ -129,10 +138,10 @@ class WorkerReport(NamedTuple):
 class WorkersRetriever(NamedTuple):
     """What the workers search with, to be recorded and shown; they search for themselves."""
 
-    recorded: dict[str, Any]
+    recorded: Facts
     shown: str
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Facts:
         return self.recorded
 
     def __repr__(self) -> str:
@@ -154,7 +163,8 @@ class Worker:
         worker = f"the worker on {socket.gethostname()}, process {os.getpid()}"
         try:
             self.setup = self.recipe.open()
-            lm, retriever = self.setup.model, self.setup.retriever
+            lm = self.setup.model
+            retriever = self.setup.retriever
         except Exception as error:
             raise RunError(f"{worker}: {describe_error(error)}", begun=True) from error
         model = describe_model(lm) | {package: version(package) for package in ("numpy", "spacy")}
@@ -169,8 +179,8 @@ class Worker:
         self,
         questions: Sequence[Question],
         method: Method,
-        asking: dict[str, Any],
-        options: dict[str, Any],
+        asking: Facts,
+        options: Facts,
     ) -> Iterator[Finished]:
         """``benchmark.record_episodes`` over these questions, with ``asking`` of the setup
         exchanged.
@@ -208,7 +218,8 @@ class Cluster(AbstractContextManager["Cluster"]):
         recipe = Recipe() if recipe is None else recipe
         instance("recipe", recipe, Recipe, "give a Recipe, such as Recipe(model='almanac')")
         self._ray = prepare_ray(address, actors, gpus_per_actor, cpus_per_actor)
-        self.address, self.recipe = address, recipe.absolute()
+        self.address = address
+        self.recipe = recipe.absolute()
         self._idle: list[Any] = []
         #: By what a worker does: the worker, and the questions that it has not answered, or None
         #: where it loads.
@@ -227,11 +238,8 @@ class Cluster(AbstractContextManager["Cluster"]):
                 ) from error
         total = self._ray.cluster_resources()
         if gpus_per_actor is None:
-            gpus_per_actor = (
-                0.0
-                if "cpu" in map(self.recipe.loading.get, ("device", "device_map"))
-                else min(1.0, total.get("GPU", 0.0))
-            )
+            on_cpu = "cpu" in map(self.recipe.loading.get, ("device", "device_map"))
+            gpus_per_actor = 0.0 if on_cpu else min(1.0, total.get("GPU", 0.0))
         self._need = {"CPU": cpus_per_actor, "GPU": gpus_per_actor}
         room = min(
             int(total.get(name, 0) // amount) for name, amount in self._need.items() if amount
@@ -266,15 +274,15 @@ class Cluster(AbstractContextManager["Cluster"]):
             raise SettingError("the cluster's Recipe opens no passages; give it searches=True")
         return WorkersRetriever(recorded, self.report.retriever)
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Facts:
         return dict(self.report.recorded["model"])
 
     def finish(
         self,
         questions: Iterable[Question],
         method: Method,
-        asking: dict[str, Any],
-        options: dict[str, Any],
+        asking: Facts,
+        options: Facts,
     ) -> Iterator[Finished]:
         """What is recorded of each episode, as they end; of a question that lost its worker
         ``TRIES`` times, an error.
@@ -282,14 +290,13 @@ class Cluster(AbstractContextManager["Cluster"]):
         ``asking`` is exchanged in the workers' ``Setup``, ``options`` those of
         ``benchmark.record_episodes``.
         """
-        for module in {
-            type(part).__module__
-            for part in (method.trigger, method.formulator)
-            if part.fingerprint
-        }:
-            if module != "__main__":  # which Ray sends whole as it is
+        for part in (method.trigger, method.formulator):
+            module = type(part).__module__
+            if part.fingerprint and module != "__main__":  # which Ray sends whole as it is
                 self._ray.cloudpickle.register_pickle_by_value(sys.modules[module])
-        waiting, losses = deque(questions), Counter[str]()
+        batch_size = options["batch_size"]
+        waiting = deque(questions)
+        losses = Counter[str]()
         try:
             while asked := len(waiting) + sum(
                 len(share or ()) for _, share in self._tasks.values()
@@ -297,11 +304,10 @@ class Cluster(AbstractContextManager["Cluster"]):
                 self._start_workers(asked)
                 # one that lost its worker is asked alone, as it may be to blame
                 while waiting and self._idle:
-                    alone = options["batch_size"] == 1 or losses[waiting[0].id]
-                    size = min(
-                        AHEAD * options["batch_size"], math.ceil(len(waiting) / self._wanted)
-                    )
-                    share = [waiting.popleft() for _ in range(1 if alone else size)]
+                    size = min(AHEAD * batch_size, math.ceil(len(waiting) / self._wanted))
+                    if batch_size == 1 or losses[waiting[0].id]:
+                        size = 1
+                    share = [waiting.popleft() for _ in range(size)]
                     worker = self._idle.pop()
                     task = worker.answer.remote(share, method, asking, options)
                     self._tasks[task] = worker, {question.id: question for question in share}
@@ -319,13 +325,15 @@ class Cluster(AbstractContextManager["Cluster"]):
                         yield record_of(refuse_question(question, method, error))
         finally:
             for task in [task for task, (_, share) in self._tasks.items() if share]:
-                self._ray.kill(self._tasks.pop(task)[0])
+                self._end_worker(task)
 
     def close(self) -> None:
         """End all workers, and leave the cluster."""
-        for worker in (*self._idle, *(worker for worker, _ in self._tasks.values())):
+        for task in list(self._tasks):
+            self._end_worker(task)
+        for worker in self._idle:
             self._ray.kill(worker)
-        self._idle, self._tasks = [], {}
+        self._idle = []
         if self._connected_here:
             self._ray.shutdown()
 
@@ -335,6 +343,10 @@ class Cluster(AbstractContextManager["Cluster"]):
     def __repr__(self) -> str:
         model = self._first.model if self._first else "not loaded yet"
         return f"Cluster({self.address}, {self._wanted} × {_write_parts(self._need)}, {model})"
+
+    def _end_worker(self, task: Any) -> None:
+        worker, _ = self._tasks.pop(task)
+        self._ray.kill(worker)
 
     def _start_workers(self, questions: int) -> None:
         """Start the workers that are missing, no more than there are questions."""
@@ -357,12 +369,9 @@ class Cluster(AbstractContextManager["Cluster"]):
             why = describe_error(error.cause)
             raise RunError(f"a worker failed: {why}", begun=True) from error
         except self._ray.exceptions.RayError as error:
-            self._ray.kill(self._tasks.pop(task)[0])
-            return (
-                None,
-                list((share or {}).values()),
-                self._warn_of_loss(error, loading=share is None),
-            )
+            self._end_worker(task)
+            why = self._warn_of_loss(error, loading=share is None)
+            return None, list((share or {}).values()), why
         if share is not None and reference is not None:
             del share[result.line["id"]]
             return result, [], ""
@@ -383,18 +392,15 @@ class Cluster(AbstractContextManager["Cluster"]):
                 " libraries",
                 begun=True,
             )
-        self._first, self._lost_loading = self._first or report, 0
+        self._first = self._first or report
+        self._lost_loading = 0
 
     def _warn_of_loss(self, error: Exception, *, loading: bool) -> str:
         """The sentence of Ray's pages that says what happened. Raises where ``TRIES`` in a row
         were lost loading.
         """
-        why = (
-            str(error)
-            .rpartition("The actor is dead because ")[2]
-            .partition(" Some common causes")[0]
-            .strip()[:300]
-        )
+        message = str(error).rpartition("The actor is dead because ")[2]
+        why = message.partition(" Some common causes")[0].strip()[:300]
         self._lost_loading += loading
         if self._lost_loading == TRIES:
             raise RunError(
@@ -411,10 +417,7 @@ class Cluster(AbstractContextManager["Cluster"]):
 
 
 def prepare_ray(
-    address: str,
-    actors: int | None = None,
-    gpus_per_actor: float | None = None,
-    cpus_per_actor: float = 1.0,
+    address: str, actors: int | None, gpus_per_actor: float | None, cpus_per_actor: float
 ) -> Any:
     """Check what a cluster is described by, and import ray; raises as ``Cluster``, before
     anything is started.

@@ -24,6 +24,7 @@ from dragin_lab.text import printable
 from dragin_lab.trace.trace import Decision, Draft, Passage, Question, Step, Trace
 from dragin_lab.warning import warn
 
+Golds = str | Iterable[str] | None  # in place of the question's own
 Results = list[Any] | Exception  # of a retriever: passages, or counts
 
 
@@ -47,7 +48,8 @@ class Running:
         """The next draft's own seed: of the run's seed, the question and the draft's place in
         the episode.
         """
-        asked, recorded = self.trace.question, self.trace.provenance
+        asked = self.trace.question
+        recorded = self.trace.provenance
         written = sum(len(step.texts) for step in self.trace.steps)
         place = written + (self.trace.extraction is not None)
         drawn = [recorded["seed"], asked.id, asked.text, recorded.get("draw", 0), place]
@@ -56,7 +58,8 @@ class Running:
     def send(self, answer: Any) -> None:
         """Answer the request, with an exception where it failed; the first time None, to begin."""
         if self.request is not None and self.trace.steps:
-            seconds, kind = self.trace.steps[-1].seconds, self.request.kind
+            seconds = self.trace.steps[-1].seconds
+            kind = self.request.kind
             seconds[kind] = seconds.get(kind, 0.0) + time.perf_counter() - self._asked
         try:
             failed = isinstance(answer, Exception)
@@ -64,8 +67,10 @@ class Running:
         except StopIteration:
             self.request = None
         except Exception as error:  # noqa: BLE001 - whoever drives the episode decides whether to raise it
-            self.request, self.failed = None, error
-            self.trace.ended, self.trace.error = "error", describe_error(error)
+            self.request = None
+            self.failed = error
+            self.trace.ended = "error"
+            self.trace.error = describe_error(error)
         finally:
             self._asked = time.perf_counter()
             self.trace.seconds = self._asked - self._started
@@ -82,7 +87,7 @@ def open_episode(
     setup: Setup,
     method: Method,
     question: str | Question,
-    gold: str | Iterable[str] | None = None,
+    gold: Golds = None,
     draw: int = 0,
 ) -> Running:
     """A question's episode, not started; ``gold`` replaces the question's own gold answers.
@@ -91,7 +96,8 @@ def open_episode(
 
     Raises ``SettingError`` for an empty question.
     """
-    question, model = check_question(question, gold), setup.model
+    question = check_question(question, gold)
+    model = setup.model
     # refuses a layout before the model is asked anything
     template = setup.template(method).bound(model.tokenizer)
     provenance = model.provenance() | {
@@ -118,7 +124,7 @@ def open_episode(
     return Running(episode, trace)
 
 
-def check_question(question: str | Question, gold: str | Iterable[str] | None = None) -> Question:
+def check_question(question: str | Question, gold: Golds = None) -> Question:
     """The question that is asked; ``gold`` replaces its gold answers. Raises ``SettingError``
     for an empty one.
     """
@@ -222,7 +228,7 @@ def open_stream(
     setup: Setup,
     question: str | Question,
     method: Method,
-    gold: str | Iterable[str] | None = None,
+    gold: Golds = None,
     *,
     watched: bool = True,
 ) -> Stream:
@@ -255,7 +261,9 @@ def _events(
 ) -> Generator[Event, None, None]:
     """The events of an episode until it ends; a request that fails is thrown into it."""
     # steps whose decision, and whose end, were announced
-    trace, decided, done = running.trace, 0, 0
+    trace = running.trace
+    decided = 0
+    done = 0
     try:
         running.send(None)
         while True:
@@ -300,13 +308,15 @@ def _watch_tokens(
     model: Any, request: Write, seed: int, step: int, kind: str
 ) -> Generator[TokenWritten, None, Draft]:
     """An event for each token of a draft; returns the draft."""
-    shown, tokens = 0, stream_draft(model, request, seed)  # characters of the text
+    shown = 0  # characters of the text
+    tokens = stream_draft(model, request, seed)
     while True:
         try:
             draft = next(tokens)
         except StopIteration as end:
             return end.value
-        new, shown = draft.text[shown:], len(draft.text)
+        new = draft.text[shown:]
+        shown = len(draft.text)
         yield TokenWritten(
             step, kind, len(draft) - 1, new, float(draft.entropy[-1]), float(draft.logprob[-1])
         )
@@ -318,11 +328,9 @@ def kind_of(request: Write, trace: Trace) -> str:
     """
     if request.prompt is trace.extraction_prompt:
         return "answer"
-    return (
-        "continuation"
-        if trace.steps and request.prompt is trace.steps[-1].passages_prompt
-        else "draft"
-    )
+    if trace.steps and request.prompt is trace.steps[-1].passages_prompt:
+        return "continuation"
+    return "draft"
 
 
 def search_all(retriever: Any, requests: Sequence[Search]) -> list[Results]:

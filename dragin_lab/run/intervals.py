@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.rundir import SCORES
+from dragin_lab.run.rundir import SCORES, Line
 
 LEVEL = 0.95
 RESAMPLES = 2_000
@@ -40,7 +39,7 @@ class Interval:
     n: int
 
 
-_NOTHING = Interval(math.nan, math.nan, math.nan, 0)
+NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 
 
 def write_interval(low: float, high: float, *, places: int = 3) -> str:
@@ -50,7 +49,8 @@ def write_interval(low: float, high: float, *, places: int = 3) -> str:
 
 def proportion(values: Numbers) -> Interval:
     """The share of 1 among ``values`` (n,), which are 0 or 1, with Wilson's interval."""
-    n, hits = len(values), int(sum(values))
+    n = len(values)
+    hits = int(sum(values))
     return Interval(hits / n, *_wilson(hits, n), n)
 
 
@@ -92,14 +92,11 @@ def in_columns(
 
 
 def _draw_ends(columns: np.ndarray) -> np.ndarray:
-    """The ends (c, 2) of the intervals of columns (n, c)."""
-    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    return np.quantile(_draw_means(columns), ends, axis=0).T
-
-
-def _draw_means(columns: np.ndarray) -> np.ndarray:
-    """The means (RESAMPLES, c) of columns (n, c) over questions that are drawn with replacement."""
-    n, rng = len(columns), np.random.default_rng(0)
+    """The ends (c, 2) of the intervals of the means of columns (n, c), over questions that are
+    drawn with replacement.
+    """
+    n = len(columns)
+    rng = np.random.default_rng(0)
     batch = max(1, 2**17 // n)
     means = []
     for start in range(0, RESAMPLES, batch):
@@ -108,14 +105,17 @@ def _draw_means(columns: np.ndarray) -> np.ndarray:
         rows += n * np.arange(draws)[:, None]
         times = np.bincount(rows.ravel(), minlength=rows.size)  # how often each question came
         means.append(times.reshape(rows.shape) @ columns / n)
-    return np.concatenate(means)
+    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    return np.quantile(np.concatenate(means), ends, axis=0).T
 
 
 def _of_equal(array: np.ndarray, within: tuple[float, float] | None) -> Interval:
-    mean, n = float(array[0]), len(array)  # the mean could differ from it by rounding
+    mean = float(array[0])  # the mean could differ from it by rounding
+    n = len(array)
     if within is None:
-        return Interval(mean, float("nan"), float("nan"), n)
-    (lowest, highest), (_, unseen) = within, _wilson(0, n)
+        return Interval(mean, math.nan, math.nan, n)
+    lowest, highest = within
+    _, unseen = _wilson(0, n)
     return Interval(mean, mean - unseen * (mean - lowest), mean + unseen * (highest - mean), n)
 
 
@@ -136,7 +136,8 @@ def check_numbers(name: str, values: Numbers) -> np.ndarray:
         raise SettingError(
             f"{name} has shape {array.shape}; an interval needs a list of at least one number"
         )
-    if wrong := int((~np.isfinite(array)).sum()):
+    wrong = np.count_nonzero(~np.isfinite(array))
+    if wrong:
         raise SettingError(
             f"{wrong} of {len(array)} {name} are NaN or infinite; leave those questions out first"
         )
@@ -162,7 +163,7 @@ def _is_share(measure: str, values: Numbers) -> bool:
     return measure not in COUNTS and {*values} <= {0.0, 1.0}
 
 
-def summarize_lines(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def summarize_lines(predictions: Sequence[Line]) -> dict[str, float]:
     """Means of ``MEASURES`` with their 95 % intervals: ``n``, ``scored``, ``em``, ``em_low``,
     ``em_high`` and so on.
 
@@ -179,27 +180,24 @@ def summarize_lines(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float
             columns[name] = values
     intervals = dict(zip(columns, intervals_of([*columns.items()]), strict=True))
     for name in MEASURES:
-        mean = intervals.get(name, _NOTHING)
-        means[name] = mean.mean
-        means[f"{name}_low"] = mean.low
-        means[f"{name}_high"] = mean.high
+        interval = intervals.get(name, NOTHING)
+        means |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
     return means
 
 
-def describe_failures(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+def describe_failures(lines: Iterable[Line]) -> list[str]:
     """How many episodes failed, and with what error the most of them did, in a line; none where
     none failed.
     """
     every = [*lines]
-    errors = Counter(
-        str(line.get("error", "")).strip().partition("\n")[0]
-        for line in every
-        if line["ended"] == "error"
-    )
+    errors = Counter[str]()
+    for line in every:
+        if line["ended"] == "error":
+            errors[line.get("error", "").strip().partition("\n")[0]] += 1
     if not errors:
         return []
     (error, count), *others = errors.most_common()
-    said = error[:200] or "with no message"
+    message = error[:200] or "with no message"
     if others:
-        said += f" ({count:,} of them; {len(others)} other error{'s' * (len(others) > 1)})"
-    return [f"{errors.total():,} of {len(every):,} answers failed: {said}"]
+        message += f" ({count:,} of them; {len(others)} other error{'s' * (len(others) > 1)})"
+    return [f"{errors.total():,} of {len(every):,} answers failed: {message}"]

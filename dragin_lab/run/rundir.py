@@ -17,7 +17,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -36,16 +36,23 @@ from dragin_lab.trace.trace import Trace
 from dragin_lab.warning import warn
 
 FORMAT = 2
-CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
+CONFIG = "run.json"
+PREDICTIONS = "predictions.jsonl"
+TIMINGS = "timings.jsonl"
+TRACES = "traces"
 SCORES = ("em", "f1", "precision", "recall")  # from 0 to 1
 # entries of a timings line: the highest score, and the lowest that a draft reached
-PEAK, LEAST = "peak", "least"
+PEAK = "peak"
+LEAST = "least"
 GIVE = "give a folder that 'dragin-lab run --output' wrote"
 
 
 # -- what a file may hold --------------------------------------------------------------------------
 
-Line = dict[str, Any]
+Facts = dict[str, Any]  # plain data, such as ``run.json`` and its parts
+Line = dict[str, Any]  # of a file of lines
+ById = dict[str, Line]  # by question id
+Folder = str | Path | None  # that a run is kept in; None: nowhere
 Root = Path | zipfile.Path  # a folder, on a disk or in a zip
 Counted = Annotated[int, Meta(ge=0, lt=2**31)]  # tokens, drafts and the like are fewer
 Score = Annotated[float, Meta(ge=0, le=1)] | None
@@ -77,7 +84,7 @@ class Prediction(TypedDict):
     # of ``results.causes``, kind and why; only in a run that was packed without its traces
     cause: NotRequired[tuple[str, str]]
     # of ``study.attribution``, what each retrieval gave; only there
-    attributed: NotRequired[list[dict[str, Any]]]
+    attributed: NotRequired[list[Facts]]
 
 
 class Timing(TypedDict):
@@ -112,11 +119,11 @@ class _Config(TypedDict):
     """What readers rely on of ``run.json``; the other entries are kept as they are."""
 
     method: _Method
-    model: dict[str, Any]
+    model: Facts
     template: _Template
     dataset: _Dataset
-    versions: dict[str, Any]
-    retriever: dict[str, Any] | None
+    versions: Facts
+    retriever: Facts | None
     seed: int
 
 
@@ -125,12 +132,12 @@ def encode_lines(lines: Iterable[Line]) -> bytes:
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
 
 
-def own_metrics(lines: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+def own_metrics(lines: Iterable[Line]) -> tuple[str, ...]:
     """The names of the custom metrics that some line has, in order."""
     return tuple(dict.fromkeys(name for line in lines for name in line.get("metrics", ())))
 
 
-def value_of(line: Mapping[str, Any], name: str) -> Any:
+def value_of(line: Line, name: str) -> Any:
     """An entry of a prediction line, or the value of a custom metric; None where it has none."""
     return line[name] if name in line else line.get("metrics", {}).get(name)
 
@@ -148,11 +155,11 @@ class RunRecord:
     """
 
     folder: Path = field(compare=False)
-    config: dict[str, Any]
+    config: Facts
     predictions: list[Line]
-    timings: dict[str, Line] = field(default_factory=dict, compare=False)
+    timings: ById = field(default_factory=dict, compare=False)
     causes: dict[str, tuple[str, str]] = field(default_factory=dict, compare=False)
-    attributed: dict[str, list[dict[str, Any]]] = field(default_factory=dict, compare=False)
+    attributed: dict[str, list[Facts]] = field(default_factory=dict, compare=False)
     root: Root | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -161,14 +168,29 @@ class RunRecord:
         return self.folder.name
 
     @property
-    def by_id(self) -> dict[str, Line]:
+    def dataset(self) -> str:
+        """The name of its questions."""
+        return str(self.config["dataset"]["name"])
+
+    @property
+    def asked(self) -> int:
+        """How many questions it has."""
+        return int(self.config["dataset"]["questions"])
+
+    @property
+    def by_id(self) -> ById:
         """The predictions by question id."""
         return {line["id"]: line for line in self.predictions}
 
     @property
+    def sound(self) -> list[Line]:
+        """The lines of the episodes that did not fail."""
+        return [line for line in self.predictions if line["ended"] != "error"]
+
+    @property
     def complete(self) -> bool:
         """Whether every question has an answer, and none of them failed."""
-        return len(self.predictions) - len(self.failed) == int(self.config["dataset"]["questions"])
+        return len(self.sound) == self.asked
 
     @property
     def failed(self) -> list[Line]:
@@ -197,9 +219,8 @@ class RunRecord:
         return trace
 
     def __repr__(self) -> str:
-        asked = self.config["dataset"]["questions"]
         return (
-            f"RunRecord({self.folder}, {len(self.predictions)} of {asked} questions,"
+            f"RunRecord({self.folder}, {len(self.predictions)} of {self.asked} questions,"
             f" {len(self.failed)} failed)"
         )
 
@@ -234,16 +255,14 @@ def _read_files(folder: Path, root: Root) -> RunRecord:
     return RunRecord(folder, config, list(lines.values()), timings, causes, attributed, root)
 
 
-def read_config(folder: Root) -> dict[str, Any]:
+def read_config(folder: Root) -> Facts:
     """``run.json`` of a folder. Raises ``RunError`` for a file that is damaged or of an unknown
     format.
     """
     path = folder / CONFIG
     try:
-        config = json.loads(read_bounded(path, RunError))
+        config = json.loads(read_bounded(path))
         _check_config(path, config)
-    except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (ValueError, RecursionError) as error:
         raise RunError(
             f"{path}: was changed or damaged ({error}); run again in another folder"
@@ -261,22 +280,23 @@ def _check_config(path: Root, config: Any) -> None:
     msgspec.convert(config, _Config)
 
 
-def read_lines(path: Root, kind: Any) -> dict[str, Line]:
+def split_lines(path: Root) -> list[bytes]:
+    """The lines of a file; none where there is none.
+
+    What follows the last newline was torn when a process was killed, and is not read.
+    """
+    return read_bounded(path).split(b"\n")[:-1] if path.exists() else []
+
+
+def read_lines(path: Root, kind: Any) -> ById:
     """The lines of a file by question id, those that cannot be read left out with a warning that
     names the first.
 
-    No file is no lines; what follows the last newline was torn when a process was killed, and is
-    not read. Raises ``RunError`` for a file that cannot be read.
+    Raises ``RunError`` for a file that cannot be read.
     """
-    try:
-        data = read_bounded(path, RunError)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
-    lines: dict[str, Line] = {}
+    lines: ById = {}
     bad: list[str] = []
-    for number, raw in enumerate(data.split(b"\n")[:-1], 1):
+    for number, raw in enumerate(split_lines(path), 1):
         try:
             line = msgspec.json.decode(raw, type=kind)
             if lines.setdefault(line["id"], line) is not line:
@@ -292,6 +312,7 @@ def read_lines(path: Root, kind: Any) -> dict[str, Line]:
 # -- runs below folders, and in zips ---------------------------------------------------------------
 
 Paths = str | Path | Iterable[str | Path]
+Places = list[tuple[Path, Root]]  # what a run is called by, and where its files are
 
 
 def find_runs(paths: Paths) -> list[RunRecord]:
@@ -305,9 +326,9 @@ def find_runs(paths: Paths) -> list[RunRecord]:
         packed = root.suffix == ".zip" and root.is_file()
         below = _read_zip(root) if packed else _find_folders(root)
         if not below:
-            what = "holds no run" if root.exists() else "no such folder"
+            problem = "holds no run" if root.exists() else "no such folder"
             where = f" (looked for below {Path.cwd()}; papermill takes --cwd)"
-            raise RunError(f"{path}: {what}; {GIVE}{'' if root.is_absolute() else where}")
+            raise RunError(f"{path}: {problem}; {GIVE}{'' if root.is_absolute() else where}")
         for folder, files in below:
             places.setdefault(folder.resolve(), (folder, files))
     return [_read_files(folder, files) for folder, files in places.values()]
@@ -336,7 +357,7 @@ def _find_roots(paths: Paths) -> list[tuple[str | Path, Path]]:
     return roots
 
 
-def _find_folders(root: Path) -> list[tuple[Path, Root]]:
+def _find_folders(root: Path) -> Places:
     """The run directories at or below a folder, links followed, in order of their paths."""
     runs = []
     seen = set[str]()
@@ -368,10 +389,10 @@ def open_zip(path: Path) -> zipfile.ZipFile:
     return archive
 
 
-def _read_zip(path: Path) -> list[tuple[Path, Root]]:
+def _read_zip(path: Path) -> Places:
     """The run directories in a zip of them, such as ``shutil.make_archive`` writes."""
     archive = open_zip(path)
-    runs: list[tuple[Path, Root]] = []
+    runs: Places = []
     for name in archive.namelist():
         if PurePosixPath(name).name == CONFIG:
             files = zipfile.Path(archive, name.removesuffix(CONFIG))

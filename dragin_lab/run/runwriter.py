@@ -8,9 +8,9 @@ import json
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from filelock import FileLock, Timeout
 
@@ -18,8 +18,25 @@ from dragin_lab.core.budget import list_peaks
 from dragin_lab.core.fingerprint import list_changes
 from dragin_lab.errors import RunError, TraceFileError
 from dragin_lab.files import LOCK, as_path, clear_drafts, not_saved, remedy, write_whole
-from dragin_lab.run import rundir
-from dragin_lab.run.rundir import Line
+from dragin_lab.run.rundir import (
+    CONFIG,
+    LEAST,
+    PEAK,
+    PREDICTIONS,
+    SCORES,
+    TIMINGS,
+    TRACES,
+    ById,
+    Facts,
+    Folder,
+    Line,
+    Prediction,
+    Timing,
+    encode_lines,
+    read_config,
+    read_lines,
+    trace_name,
+)
 from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.frames import list_differing
 from dragin_lab.trace.trace import Trace
@@ -68,6 +85,10 @@ def prediction_line(trace: Trace) -> Line:
     model's window cost something (``Trace.lost``).
     """
     count = trace.counters
+    passages = []
+    for step in trace.steps:
+        if step.query is not None:
+            passages.append([passage.id for passage in step.passages])
     line: Line = {
         "id": trace.question.id,
         "question": trace.question.text,
@@ -75,19 +96,22 @@ def prediction_line(trace: Trace) -> Line:
         "answer": trace.answer,
         "readable": trace.readable,
         "gold": list(trace.question.golds),
-        **{name: trace.scores.get(name) for name in rundir.SCORES},
+        **{name: trace.scores.get(name) for name in SCORES},
         "retrievals": count["retrievals"],
         "queries": trace.queries,
-        "passages": [
-            [p.id for p in step.passages] for step in trace.steps if step.query is not None
-        ],
+        "passages": passages,
         "drafts": count["drafts"],
         "tokens": count["generated"],
         "ended": trace.ended,
     }
-    own = {name: value for name, value in trace.scores.items() if name not in rundir.SCORES}
-    line |= {name: value for name, value in (("metrics", own), ("window", trace.lost)) if value}
-    return line | ({"error": trace.error} if trace.ended == "error" else {})
+    metrics = {name: value for name, value in trace.scores.items() if name not in SCORES}
+    if metrics:
+        line["metrics"] = metrics
+    if trace.lost:
+        line["window"] = trace.lost
+    if trace.ended == "error":
+        line["error"] = trace.error
+    return line
 
 
 def timing_line(trace: Trace) -> Line:
@@ -98,21 +122,16 @@ def timing_line(trace: Trace) -> Line:
     served. ``peak`` is the highest score that was compared with θ, and ``least`` the lowest of the
     drafts' highest; None without one. Rounding moves them from run to run.
     """
-    spent = {
-        kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps)
-        for kind in ("draft", "attend", "search")
-    }
+    line = {"id": trace.question.id, "seconds": trace.seconds}
+    for kind in ("draft", "attend", "search"):
+        line[kind] = sum(step.seconds.get(kind, 0.0) for step in trace.steps)
+    line["reused"] = trace.counters["reused"]
     stored = {f"stored_{name}": count for name, count in trace.stored.items()}
-    reached = [
-        float(max(of_draft)) for of_draft in list_peaks(trace) if len(of_draft)
-    ]  # by each draft
-    scores = {rundir.PEAK: max(reached, default=None), rundir.LEAST: min(reached, default=None)}
-    line = {
-        "id": trace.question.id,
-        "seconds": trace.seconds,
-        **spent,
-        "reused": trace.counters["reused"],
-    }
+    highest = []  # of each draft
+    for peaks in list_peaks(trace):
+        if len(peaks):
+            highest.append(float(max(peaks)))
+    scores = {PEAK: max(highest, default=None), LEAST: min(highest, default=None)}
     return line | stored | scores
 
 
@@ -129,14 +148,15 @@ class RunFolder:
 
     def __init__(
         self,
-        folder: str | Path | None,
-        config: Mapping[str, Any],
+        folder: Folder,
+        config: Facts,
         ids: Sequence[str],
         *,
         traces: bool | None = None,
         grown: Callable[[int], str] | None = None,
     ) -> None:
-        self.ids, self.done = list(ids), dict[str, Line]()
+        self.ids = list(ids)
+        self.done = ById()
         if twice := [id for id, count in Counter(self.ids).items() if count > 1]:
             places = [i for i, id in enumerate(self.ids, 1) if id == twice[0]]
             raise RunError(
@@ -145,8 +165,9 @@ class RunFolder:
             )
         self.folder = None if folder is None else as_path(folder, RunError, local=True)
         self.config = dict(config)
-        self._timings: dict[str, Line] = {}
-        self._traces, self._grown = traces, grown
+        self._timings: ById = {}
+        self._traces = traces
+        self._grown = grown
         self._room = 0  # bytes that slim traces may still take
 
     def __enter__(self) -> Self:
@@ -180,48 +201,45 @@ class RunFolder:
             self._lock.release()
 
     def _open(self, folder: Path) -> None:
-        self._room = TRACE_SPACE - sum(
-            path.lstat().st_size for path in (folder / rundir.TRACES).glob("*")
-        )
+        self._room = TRACE_SPACE - sum(path.lstat().st_size for path in (folder / TRACES).glob("*"))
         clear_drafts(folder)
-        if not (folder / rundir.CONFIG).exists():
-            if (folder / rundir.PREDICTIONS).exists():
+        if not (folder / CONFIG).exists():
+            if (folder / PREDICTIONS).exists():
                 raise RunError(
-                    f"{folder}: holds {rundir.PREDICTIONS} but no {rundir.CONFIG}; give another"
-                    " folder"
+                    f"{folder}: holds {PREDICTIONS} but no {CONFIG}; give another folder"
                 )
-            self._rewrite_file(rundir.CONFIG, _write_config(self.config))
+            self._rewrite_file(CONFIG, _write_config(self.config))
             return
         there = check_settings(folder, self.config, self._grown)
-        lines = rundir.read_lines(folder / rundir.PREDICTIONS, rundir.Prediction)
+        lines = read_lines(folder / PREDICTIONS, Prediction)
         if strange := lines.keys() - set(self.ids):
-            where = folder / rundir.PREDICTIONS
+            where = folder / PREDICTIONS
             raise RunError(
                 f"{where}: the id {min(strange)!r} is not one of this run's questions; delete its"
                 " line"
             )
         self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
-        timings = rundir.read_lines(folder / rundir.TIMINGS, rundir.Timing)
+        timings = read_lines(folder / TIMINGS, Timing)
         self._timings = {qid: line for qid, line in timings.items() if qid in self.done}
         self._note_circumstances(there)
-        self._rewrite_file(rundir.CONFIG, _write_config(self.config))
-        self._rewrite_file(rundir.PREDICTIONS, rundir.encode_lines(self.done.values()))
-        self._rewrite_file(rundir.TIMINGS, rundir.encode_lines(self._timings.values()))
+        self._rewrite_file(CONFIG, _write_config(self.config))
+        self._rewrite_file(PREDICTIONS, encode_lines(self.done.values()))
+        self._rewrite_file(TIMINGS, encode_lines(self._timings.values()))
 
-    def _note_circumstances(self, there: dict[str, Any]) -> None:
+    def _note_circumstances(self, there: Facts) -> None:
         """Say, and record, where a run is completed under another version or on another device
         than it was started.
         """
-        before, now = (
-            {key: config.get(key) for key in _CIRCUMSTANCES} for config in (there, self.config)
-        )
+        before = {key: there.get(key) for key in _CIRCUMSTANCES}
+        now = {key: self.config.get(key) for key in _CIRCUMSTANCES}
         if changes := list_differing(before, now):
             warn(
                 f"{self.folder}: this run was started otherwise ({'; '.join(changes)}); answers may"
                 " differ in what rounding decides"
             )
             resumed = there.setdefault("resumed", [])
-            resumed += [now] * (now not in resumed)
+            if now not in resumed:
+                resumed.append(now)
         latest = {
             key: self.config[key] for key in ("dataset", "limit", "sample") if key in self.config
         }
@@ -237,14 +255,15 @@ class RunFolder:
         if id in self.done:
             return
         if self.folder is not None:
-            append_line(self.folder / rundir.TIMINGS, rundir.encode_lines([timing]))
-            append_line(self.folder / rundir.PREDICTIONS, rundir.encode_lines([line]))
-        self._timings[id], self.done[id] = timing, line
+            append_line(self.folder / TIMINGS, encode_lines([timing]))
+            append_line(self.folder / PREDICTIONS, encode_lines([line]))
+        self._timings[id] = timing
+        self.done[id] = line
 
     def lacks_trace(self, id: str) -> bool:
         """Whether a question that was answered is to be answered again for its trace."""
         folder = self.folder if self._traces else None
-        return folder is not None and not (folder / rundir.TRACES / rundir.trace_name(id)).exists()
+        return folder is not None and not (folder / TRACES / trace_name(id)).exists()
 
     def _keep_trace(self, folder: Path, line: Line, trace: Trace) -> None:
         """Save a trace, as far as there is room; not that of an answer again that is not the
@@ -255,10 +274,8 @@ class RunFolder:
             return
         if not self._traces and self._room <= 0:
             return
-        path, why = (
-            folder / rundir.TRACES / rundir.trace_name(line["id"]),
-            f"traces take {TRACE_SPACE // 2**20} MiB",
-        )
+        path = folder / TRACES / trace_name(line["id"])
+        why = f"traces take {TRACE_SPACE // 2**20} MiB"
         try:
             path.parent.mkdir(exist_ok=True)
             save_trace(trace, path, slim=not self._traces)
@@ -273,10 +290,9 @@ class RunFolder:
 
     def finish(self) -> None:
         """Put the lines into the order of the questions, once every question has one."""
-        for name, lines in ((rundir.PREDICTIONS, self.done), (rundir.TIMINGS, self._timings)):
-            self._rewrite_file(
-                name, rundir.encode_lines(lines[qid] for qid in self.ids if qid in lines)
-            )
+        for name, lines in ((PREDICTIONS, self.done), (TIMINGS, self._timings)):
+            ordered = [lines[qid] for qid in self.ids if qid in lines]
+            self._rewrite_file(name, encode_lines(ordered))
 
     def _rewrite_file(self, name: str, data: bytes) -> None:
         """Replace a file whole; not where it holds this already."""
@@ -291,8 +307,8 @@ class RunFolder:
 
 
 def check_settings(
-    folder: str | Path, config: Mapping[str, Any], grown: Callable[[int], str] | None = None
-) -> dict[str, Any]:
+    folder: str | Path, config: Facts, grown: Callable[[int], str] | None = None
+) -> Facts:
     """The ``run.json`` of a folder, which must say the same as ``config`` of what decides answers.
 
     It may be of fewer questions, where ``grown`` gives the same fingerprint for as many of those
@@ -300,15 +316,16 @@ def check_settings(
 
     Raises ``RunError`` naming every setting that differs, with both values.
     """
-    there = rundir.read_config(as_path(folder, local=True))
-    before, now = (_compared_settings(one) for one in (there, json.loads(_write_config(config))))
-    recorded, asked = before["dataset"], now["dataset"]
+    there = read_config(as_path(folder, local=True))
+    now = json.loads(_write_config(config))
+    recorded = there["dataset"]
+    asked = now["dataset"]
     answered = recorded["questions"]
     if grown and answered < asked["questions"] and recorded.get("fingerprint") == grown(answered):
-        now["dataset"] = asked | {key: recorded[key] for key in ("questions", "fingerprint")}
+        asked |= {key: recorded[key] for key in ("questions", "fingerprint")}
     elif answered > asked["questions"]:  # another fingerprint follows from that
-        now["dataset"] = asked | {"fingerprint": recorded.get("fingerprint")}
-    if changes := _list_changes((there, before), (config, now)):
+        asked["fingerprint"] = recorded.get("fingerprint")
+    if changes := describe_changes(there, now):
         raise RunError(
             f"{folder}: holds a run of other settings (there → asked for now): {changes}.\nGive"
             " another folder, or the settings that it was started with"
@@ -316,31 +333,21 @@ def check_settings(
     return there
 
 
-def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def describe_changes(before: Facts, now: Facts) -> str:
     """What decides answers and is not the same in two ``run.json``; "" where all is."""
-    then, later = ((config, _compared_settings(config)) for config in (before, now))
-    return _list_changes(then, later)
-
-
-def _list_changes(
-    before: tuple[Mapping[str, Any], Mapping[str, Any]],
-    now: tuple[Mapping[str, Any], Mapping[str, Any]],
-) -> str:
-    """What differs in what was given to two runs, and in the settings that are compared."""
-    (config, settings), (config_now, settings_now) = before, now
-    then, later = config.get("given", {}), config_now.get("given", {})
+    then = before.get("given", {})
+    later = now.get("given", {})
     changes: list[str] = []
     for label in {**then, **later}:
-        old, new = (part.get(label, "nothing") for part in (then, later))
-        changes += list_changes(old, new, label)
-    changes += list_differing(settings, settings_now)
+        changes += list_changes(then.get(label, "nothing"), later.get(label, "nothing"), label)
+    changes += list_differing(_compared_settings(before), _compared_settings(now))
     listed = changes[:5]
     if len(changes) > len(listed):
         listed.append(f"and {len(changes) - len(listed)} more")
     return "; ".join(listed)
 
 
-def _compared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _compared_settings(config: Facts) -> Facts:
     kept = {}
     for part in _DECIDES:
         names = _TOLD_ELSEWHERE.get(part, ())
@@ -351,7 +358,7 @@ def _compared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _write_config(config: Mapping[str, Any]) -> bytes:
+def _write_config(config: Facts) -> bytes:
     return (json.dumps(config, indent=1) + "\n").encode()
 
 

@@ -23,6 +23,7 @@ from dragin_lab.data.exemplars import SHOWN_FORMS, load_template
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.cache import Cache, serve_from
+from dragin_lab.run.rundir import Facts
 from dragin_lab.warning import warn
 
 
@@ -45,7 +46,7 @@ class Setup:
     # the name that the retriever was asked for by, such as "bm25"
     retriever_spec: str | None = None
     # what the package's own retriever recorded of itself when it was opened; None: it is asked
-    retriever_facts: Mapping[str, Any] | None = None
+    retriever_facts: Facts | None = None
 
     @property
     def elsewhere(self) -> bool:
@@ -74,7 +75,7 @@ class Setup:
         """The retriever where the method searches at all; else None."""
         return self.retriever if method.retrieves else None
 
-    def describe_retriever(self, method: Method) -> dict[str, Any] | None:
+    def describe_retriever(self, method: Method) -> Facts | None:
         """What the retriever records of itself where the method searches at all; else None.
 
         One of the user's own is asked anew: it may have changed.
@@ -114,16 +115,13 @@ def template_for(method: Method, lm: Any, prompt: PromptTemplate | None = None) 
     default = default_template(lm, method)
     if prompt is None:
         return default
-    if FORMS[method.trigger.form].shown(prompt.exemplars):
-        return replace(prompt, form=method.trigger.form)
-    exemplars, chosen = prompt.exemplars, prompt.chosen
-    if not default.preamble or not exemplars:
-        exemplars, chosen = default.exemplars, default.chosen
+    prompt = replace(prompt, form=method.trigger.form)
+    if prompt.shape.shown(prompt.exemplars):
+        return prompt
+    if not default.preamble or not prompt.exemplars:
+        prompt = replace(prompt, exemplars=default.exemplars, chosen=default.chosen)
     return replace(
         prompt,
-        form=method.trigger.form,
-        exemplars=exemplars,
-        chosen=chosen,
         preamble=default.preamble + prompt.preamble,
         instruction=default.instruction + prompt.instruction,
     )
@@ -200,18 +198,18 @@ def check_arguments(
     given: Mapping[str, Any], layout: str | None, loading: Mapping[str, Any]
 ) -> None:
     """Raise ``SettingError`` for arguments of ``Lab`` that cannot be, alone or together."""
-    model, corpus, retriever, fields = (
-        given[key] for key in ("model", "corpus", "retriever", "fields")
-    )
+    model = given["model"]
+    corpus = given["corpus"]
+    retriever = given["retriever"]
     for name, value in {**given, **loading}.items():
         refuse_password(name, value)
-    if is_loaded(model) and loading.get("tokenizer") is None:
-        raise SettingError(
-            f"model {shown(model)} is {type(model).__name__}; give a folder or a Hugging Face id,"
-            " or a loaded causal language model with its tokenizer: dl.Lab(model, corpus,"
-            " tokenizer=tokenizer)"
-        )
     if is_loaded(model):
+        if loading.get("tokenizer") is None:
+            raise SettingError(
+                f"model {shown(model)} is {type(model).__name__}; give a folder or a Hugging Face"
+                " id, or a loaded causal language model with its tokenizer: dl.Lab(model, corpus,"
+                " tokenizer=tokenizer)"
+            )
         from dragin_lab.engines.load import loaded_arguments
 
         for name in loading.keys() - set(loaded_arguments()):
@@ -232,6 +230,7 @@ def check_arguments(
         raise SettingError(
             "corpus and a retriever of your own: the retriever searches its own passages; give one"
         )
+    fields = given["fields"]
     if fields is not None and (is_own or is_embedded(corpus) or isinstance(corpus, Corpus)):
         raise SettingError(
             f"fields={shown(fields)} names the columns of a file or table; give one as corpus"
@@ -254,17 +253,18 @@ def describe_library() -> dict[str, str]:
     """The version of this package, and the SHA-256 (hex) of its source, which an unreleased
     change has too.
     """
-    digest, root = sha256(), Path(__file__).parents[1]
+    digest = sha256()
+    root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
     return {"version": __version__, "source": digest.hexdigest()}
 
 
-def describe_retriever(retriever: Any) -> dict[str, Any] | None:
+def describe_retriever(retriever: Any) -> Facts | None:
     return None if retriever is None else dict(retriever.provenance())
 
 
-def describe_model(lm: Any) -> dict[str, Any]:
+def describe_model(lm: Any) -> Facts:
     """What a model records of itself (``provenance``), with its chat template, the hash of its
     tokenizer, and the ids that end a text.
     """

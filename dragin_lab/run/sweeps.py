@@ -5,7 +5,8 @@ length of a query.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from itertools import product
 from numbers import Real
@@ -22,7 +23,7 @@ from dragin_lab.run.benchmark import (
     run_config,
     run_label,
 )
-from dragin_lab.run.rundir import Line, RunRecord, read_run
+from dragin_lab.run.rundir import Folder, Line, RunRecord, read_run
 from dragin_lab.run.setup import Setup, as_method
 from dragin_lab.warning import warn
 
@@ -34,7 +35,7 @@ def run_methods(
     setup: Setup,
     asked: Benchmark,
     methods: Iterable[Method],
-    output: str | Path | None,
+    output: Folder,
     progress: bool,
     **options: Any,
 ) -> list[RunRecord]:
@@ -51,34 +52,38 @@ def run_methods(
     labels = [method.label for method in chosen]
     if same := next((label for label in labels if labels.count(label) > 1), ""):
         raise SettingError(f"two methods are called {same!r}; give each a label of its own")
-    folders: Sequence[Path | None] = [None] * len(chosen)
+    folders: dict[Method, Any] = dict.fromkeys(chosen)
     if output is not None:
         # before any work is done
-        folders = find_folders(setup, chosen, asked, output, options.get("traces"))
-    order, blocks, count = list(range(len(chosen))), range(0), len(asked.questions)
+        kept_in = find_folders(setup, chosen, asked, output, options.get("traces"))
+        folders = dict(zip(chosen, kept_in, strict=True))
+    order = chosen
+    count = len(asked.questions)
+    blocks = range(0)
     # a higher θ ends drafts later, and a longer draft serves the shorter ones
     if setup.cache is not None:
-        order.sort(key=lambda i: chosen[i].threshold or 0.0, reverse=True)
+        order = sorted(chosen, key=lambda method: method.threshold or 0.0, reverse=True)
         blocks = range(BLOCK, count, BLOCK)
-    predictions: list[list[Line]] = [[] for _ in chosen]
+    predictions: dict[Method, list[Line]] = {}
     with ExitStack() as stack:
-        under_way: dict[int, Any] = {}
-        for upto, i in product((*blocks, count), order):
-            if i not in under_way:
-                title = f"{asked.name} {labels[i]}" if progress else ""
-                run = open_run(setup, chosen[i], asked, folders[i], title=title, **options)
-                under_way[i] = stack.enter_context(run)
-            predictions[i] = under_way[i](upto)
-    for label, lines in zip(labels, predictions, strict=True):
-        if lost := describe_losses(line["window"] for line in lines if "window" in line):
-            warn(f"{asked.name} {label}: {lost}")
+        under_way: dict[Method, Any] = {}
+        for upto, method in product((*blocks, count), order):
+            if method not in under_way:
+                title = f"{asked.name} {method.label}" if progress else ""
+                run = open_run(setup, method, asked, folders[method], title=title, **options)
+                under_way[method] = stack.enter_context(run)
+            predictions[method] = under_way[method](upto)
+    for method in chosen:
+        lost = describe_losses(line.get("window", {}) for line in predictions[method])
+        if lost:
+            warn(f"{asked.name} {method.label}: {lost}")
+    if output is not None:
+        return [read_run(folder) for folder in folders.values()]
     records = []
-    for method, folder, lines in zip(chosen, folders, predictions, strict=True):
-        if folder is not None:
-            records.append(read_run(folder))
-        else:
-            label = run_label(method, setup.retriever_spec)
-            records.append(RunRecord(Path(label), run_config(setup, method, asked), lines))
+    for method in chosen:
+        folder = Path(run_label(method, setup.retriever_spec))
+        config = run_config(setup, method, asked)
+        records.append(RunRecord(folder, config, predictions[method]))
     return records
 
 
@@ -86,9 +91,11 @@ def describe_losses(lost: Iterable[Mapping[str, int]]) -> str:
     """What the model's window cost some episodes (``Trace.lost``), and what to do; empty where
     nothing.
     """
-    short = [one for one in lost if one]
-    total = {words: sum(one.get(name, 0) for one in short) for name, words in _LOST.items()}
-    losses = ", ".join(f"{count:,} {words}" for words, count in total.items() if count)
+    short = [*filter(None, lost)]
+    total = Counter[str]()
+    for counts in short:
+        total.update(counts)
+    losses = ", ".join(f"{total[name]:,} {words}" for name, words in _LOST.items() if total[name])
     return losses and (
         f"the model's window was too small for {len(short):,} answer{'s' * (len(short) > 1)}:"
         f" {losses}. Lower top_k or max_new_tokens, shorten the passages, give fewer exemplars, or"
@@ -124,10 +131,11 @@ def read_sweep(method: Method | str, settings: Mapping[str, Any]) -> tuple[str, 
         )
     fixed = {key: value for key, value in settings.items() if key != setting}
     methods = tuple(dict.fromkeys(as_method(method, fixed | {setting: value}) for value in values))
-    one = methods[0]
-    if setting not in one.settings or (setting == "threshold" and one.threshold is None):
+    first = methods[0]
+    if setting not in first.settings or (setting == "threshold" and first.threshold is None):
         raise SettingError(
-            f"{setting} has no meaning for method {one.name!r} with what={one.formulator.name!r}"
+            f"{setting} has no meaning for method {first.name!r} with"
+            f" what={first.formulator.name!r}"
         )
     return setting, methods
 
@@ -136,9 +144,10 @@ def on_a_scale(values: Iterable[Any]) -> bool:
     """Whether all values are finite numbers, and so stand on an axis of numbers; a text, a bool
     or None does not.
     """
-    return all(
-        isinstance(one, Real) and not isinstance(one, bool) and math.isfinite(one) for one in values
-    )
+    for value in values:
+        if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
+            return False
+    return True
 
 
 def _is_several(value: Any) -> bool:

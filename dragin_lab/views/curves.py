@@ -187,7 +187,8 @@ def draw_headroom(headroom: Headroom) -> go.Figure:
     """One θ for all and the best θ for each, as two points joined by an arrow, over what every θ
     gives.
     """
-    quality, figure = headroom.quality, theme.Figure()
+    quality = "em"
+    figure = theme.Figure()
     steps = best_at_cost(headroom.curve, "retrievals", quality)
     line = {"color": theme.GREY, "shape": "hv"}
     shared = {"mode": "lines", "name": "one θ for all", "hoverinfo": "skip"}

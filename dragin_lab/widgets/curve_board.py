@@ -66,7 +66,7 @@ class CurveBoard(ThetaBoard):
         own = self.thetas[self.place_of(threshold)]
         asked: list[tuple[str, str | None]] = [("(no question)", None)]
         for id in curve.complete:
-            first = curve.found.found[id][0]
+            first = curve.collected.by_question[id][0]
             asked.append((first.line["question"], id))
         super().__init__(self.thetas, own, asked)
         self.page = ipw.HTML()
@@ -107,8 +107,8 @@ class CurveBoard(ThetaBoard):
         """To the next change of the chosen question, or of any: 1 to a higher θ, -1 to a lower."""
         changes = self.thetas
         if self.which.value is not None:
-            own = self.curve.found.found[self.which.value]
-            changes = sorted({max(piece.start, self.thetas[0]) for piece in own})
+            pieces = self.curve.collected.by_question[self.which.value]
+            changes = sorted({max(piece.start, self.thetas[0]) for piece in pieces})
         theta = self.theta.value
         above, here = bisect_right(changes, theta), bisect_left(changes, theta)
         place = above if way > 0 else here - 1
@@ -181,7 +181,7 @@ def write_call(curve: Curve, theta: float, until: float) -> str:
 def describe_changes(curve: Curve, piece: Piece) -> str:
     """Where a question's episode changes next, below and above a θ, and what changes there."""
     parts = []
-    if piece.start > curve.found.lowest:
+    if piece.start > curve.collected.lowest:
         parts.append(f"below θ {short(piece.start)} {_describe(curve, piece, -1)}")
     if piece.stop < math.inf:
         parts.append(f"from θ {short(piece.stop)} up {_describe(curve, piece, 1)}")

@@ -336,7 +336,7 @@ def test_a_curve_is_tuned_from_change_to_change_and_every_theta_is_known() -> No
         seen += [start] * (start != seen[-1])
         assert control.trace.text == curve.piece(id, control.theta.value).line["text"]
         assert re.search(r"This answer: .+ fires in step \d", control.page.value)
-    assert seen == [piece.start for piece in curve.found.found[id]]
+    assert seen == [piece.start for piece in curve.collected.by_question[id]]
     assert len(seen) > 1
     control.target.value = 99.0
     assert "99 retrievals a question cannot be reached" in control.status.value
