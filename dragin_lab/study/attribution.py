@@ -22,7 +22,10 @@ from dragin_lab.trace.kept import cut_off, sentence_end
 from dragin_lab.trace.records import AttributedText
 from dragin_lab.trace.trace import Passage, Step, Trace
 
-SURE, LEAST = 0.5, 1.0  # the bounds of the marks: a probability, and nats
+# the bounds of the marks: a probability, and nats
+SURE = 0.5
+LEAST = 1.0
+Row = dict[str, Any]
 Place = tuple[int, int]  # of a passage: the position of the step that found it, its rank from 0
 #: The columns of ``Attribution.retrievals``.
 RETRIEVALS = {
@@ -113,7 +116,8 @@ class Attribution:
             raise SettingError(
                 "the trace was changed since it was attributed; call lab.attribute(trace) again"
             )
-        self.trace, self.record = trace, trace.attributed
+        self.trace = trace
+        self.record = trace.attributed
         self.gold = frozenset(map(plain_title, self.record.gold if gold is None else gold))
 
     @cached_property
@@ -137,8 +141,8 @@ class Attribution:
     @cached_property
     def shades(self) -> dict[int, int]:
         """Which colour each passage has that gave a word, from 0 in the order of the answer."""
-        given = self.words["passage"].dropna().unique()
-        return {int(number): shade for shade, number in enumerate(given)}
+        numbers = self.words["passage"].dropna().unique()
+        return {int(number): shade for shade, number in enumerate(numbers)}
 
     def texts(self) -> Iterator[tuple[AttributedText, Draft, np.ndarray]]:
         """Each text with its draft and the marks of its n tokens."""
@@ -163,7 +167,8 @@ class Attribution:
         nats) and the attention that it was paid (``attention 1`` …), missing where it was not in
         view.
         """
-        parts, seen = [], set[int]()
+        parts = []
+        seen = set[int]()
         for text, draft, marks in self.texts():
             frame = self._name_marks(text, marks).assign(
                 index=range(len(marks)),
@@ -180,9 +185,8 @@ class Attribution:
         order = [*_TOKEN]
         for name in ("passage", "attention"):
             order += [f"{name} {number}" for number in sorted(seen)]
-        return pd.concat(parts or [pd.DataFrame(columns=order)], ignore_index=True).reindex(
-            columns=order
-        )
+        tokens = pd.concat(parts or [pd.DataFrame()], ignore_index=True)
+        return tokens.reindex(columns=order)
 
     @cached_property
     def words(self) -> pd.DataFrame:
@@ -201,9 +205,7 @@ class Attribution:
         ]
         return pd.DataFrame(rows, columns=list(WORDS)).astype(WORDS)
 
-    def _list_words(
-        self, text: AttributedText, draft: Draft, marks: np.ndarray
-    ) -> Iterator[dict[str, Any]]:
+    def _list_words(self, text: AttributedText, draft: Draft, marks: np.ndarray) -> Iterator[Row]:
         """The words of a text of n tokens, as rows."""
         gain = text.with_all - text.without  # (n,)
         for word in draft.word_list:
@@ -211,7 +213,8 @@ class Attribution:
                 continue
             last = min(word.stop, len(marks))
             best = word.start + int(gain[word.start : last].argmax())
-            start, stop = int(draft.offsets[word.start, 0]), int(draft.offsets[last - 1, 1])
+            start = int(draft.offsets[word.start, 0])
+            stop = int(draft.offsets[last - 1, 1])
             row = {
                 "step": None if text.step is None else text.step + 1,
                 "source": text.source,
@@ -228,11 +231,10 @@ class Attribution:
                 row |= self._name_source(text, text.passages[marks[best] - 1], row)
             yield row
 
-    def _name_source(
-        self, text: AttributedText, place: Place, row: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _name_source(self, text: AttributedText, place: Place, row: Row) -> Row:
         """Which passage a word is from, and in which of those in view it stands."""
-        number, word = self.numbers[place], row["word"]
+        number = self.numbers[place]
+        word = row["word"]
         holding = set[int]()
         for seen in text.passages:
             if stands_in(word, passage_at(self.trace, seen)):
@@ -278,24 +280,27 @@ class Attribution:
                 row["same as"] = None if number == row["number"] else number
         marked = self.words[self.words["mark"] == "passage"]
         for (retrieval, number), words in marked.groupby(["retrieval", "passage"])["word"]:
-            row = rows[retrieval - 1, number]
-            row["words"] = " ".join(words)
+            rows[retrieval - 1, number]["words"] = " ".join(words)
         order = ["retrieval", "number", "rank", "id", "title", "text", "words", "nats", "in view"]
         frame = pd.DataFrame(list(rows.values()), columns=[*order, "same as"])
         return frame.astype({"same as": "Int64", "in view": "bool"})
 
-    def _list_passages(self) -> dict[Place, dict[str, Any]]:
+    def _list_passages(self) -> dict[Place, Row]:
         """A row for each passage of a retrieval, by the step's position and the number."""
-        rows: dict[Place, dict[str, Any]] = {}
+        rows: dict[Place, Row] = {}
         for place, number in self.numbers.items():
             passage = passage_at(self.trace, place)
-            row: dict[str, Any] = {
+            row = {
                 "retrieval": place[0] + 1,
                 "number": number,
                 "rank": place[1] + 1,
+                "id": passage.id,
+                "title": passage.title,
+                "text": passage.text,
+                "words": "",
+                "nats": 0.0,
+                "in view": False,
             }
-            row |= {"id": passage.id, "title": passage.title, "text": passage.text}
-            row |= {"words": "", "nats": 0.0, "in view": False}
             rows.setdefault((place[0], number), row)
         return rows
 
@@ -312,31 +317,35 @@ class Attribution:
         does not. ``effect`` is the F1 minus what it would be had this retrieval found nothing,
         where that was asked.
         """
-        effects, rows = dict(self.record.effects), []
+        effects = dict(self.record.effects)
+        rows = []
         golds = list(filter(None, self.trace.question.golds))
         for step in self.trace.steps:
             if step.query is None:
                 continue
             number = step.index + 1
-            mine = self.passages[self.passages["retrieval"] == number]
-            given = self.words[self.words["retrieval"] == number]
-            used = given[given["use"]]
-            most = (used if len(used) else given).groupby("passage")["nats"].sum()
-            which = most.idxmax() if len(most) else None
+            passages = self.passages[self.passages["retrieval"] == number]
+            words = self.words[self.words["retrieval"] == number]
+            used = words[words["use"]]
+            most = (used if len(used) else words).groupby("passage")["nats"].sum()
             before, after = find_replaced(self.trace, step)
-            had = any(holds_value(before, gold) for gold in golds)
-            has = any(holds_value(after, gold) for gold in golds)
-            row = {
-                "step": number,
-                "query": step.query.sent,
-                "found": self._found_label(step.passages),
-            }
-            row |= {"holds gold": self._holds_gold(step.passages), "used": len(used) > 0}
-            row |= {"which": which, "words": len(used), "nats": mine["nats"].sum()}
-            row |= {"thrown away": before, "came instead": after}
-            row["lost"] = had and not has if golds and before else None
-            row["effect"] = effects.get(step.index)
-            rows.append(row)
+            lost = any_holds([before], golds) and not any_holds([after], golds)
+            rows.append(
+                {
+                    "step": number,
+                    "query": step.query.sent,
+                    "found": self._found_label(step.passages),
+                    "holds gold": self._holds_gold(step.passages),
+                    "used": len(used) > 0,
+                    "which": most.idxmax() if len(most) else None,
+                    "words": len(used),
+                    "nats": passages["nats"].sum(),
+                    "thrown away": before,
+                    "came instead": after,
+                    "lost": lost if golds and before else None,
+                    "effect": effects.get(step.index),
+                }
+            )
         return pd.DataFrame(rows, columns=list(RETRIEVALS)).astype(RETRIEVALS)
 
     def _found_label(self, hits: Sequence[Passage]) -> bool | None:
@@ -349,13 +358,16 @@ class Attribution:
         for gold in self.trace.question.golds:
             if normalize_answer(gold) not in ("", "yes", "no"):
                 golds.append(gold)
-        return any(holds_value(hit.text, gold) for hit in hits for gold in golds) if golds else None
+        return any_holds([hit.text for hit in hits], golds) if golds else None
 
     # What each passage gave to each word, in nats; one retrieval from look to word; the page.
-    plot, flow, _repr_html_ = Drawn(), Drawn(), Drawn()
+    plot = Drawn()
+    flow = Drawn()
+    _repr_html_ = Drawn()
 
     def __repr__(self) -> str:
-        marks, used = self.words["mark"].value_counts(), int(self.retrievals["used"].sum())
+        marks = self.words["mark"].value_counts()
+        used = int(self.retrievals["used"].sum())
         counted = ", ".join(f"{marks.get(name, 0)} {name}" for name in ("sure", "passage", "guess"))
         return f"Attribution({used} of {len(self.retrievals)} retrievals used; words: {counted})"
 
@@ -458,7 +470,12 @@ def holds_value(text: str, value: str) -> bool:
     return bool(inner := normalize_answer(value)) and f" {inner} " in f" {normalize_answer(text)} "
 
 
-def passage_at(trace: Trace, place: tuple[int, int]) -> Passage:
+def any_holds(texts: Sequence[str], values: Sequence[str]) -> bool:
+    """Whether some value stands in some text."""
+    return any(holds_value(text, value) for text in texts for value in values)
+
+
+def passage_at(trace: Trace, place: Place) -> Passage:
     """The passage of a (step, rank)."""
     return trace.steps[place[0]].passages[place[1]]
 

@@ -19,15 +19,14 @@ import numpy as np
 from dragin_lab.core.episode import Write
 from dragin_lab.data.datasets import needed_passages
 from dragin_lab.errors import SettingError
-from dragin_lab.run.branch import FREE, answer_branch
+from dragin_lab.run.branch import answer_branch, fixed_facts
 from dragin_lab.run.setup import Setup
-from dragin_lab.study.attribution import passage_at
+from dragin_lab.study.attribution import Place, passage_at
 from dragin_lab.trace.draft import Draft
 from dragin_lab.trace.frames import list_differing
 from dragin_lab.trace.records import Attributed, AttributedText
 from dragin_lab.trace.trace import Passage, Prompt, Step, Trace
 
-Place = tuple[int, int]  # step and rank, both from 0
 Span = tuple[int, int]  # half-open characters
 MOST = 5  # different passages of which all subsets are scored
 APART = 0.05  # by how much a probability may differ from the recorded one of the same model
@@ -74,15 +73,15 @@ def list_texts(trace: Trace) -> Iterator[KeptText]:
     """Every text of which some tokens were kept."""
     for step in trace.steps:
         for source, draft, end in step.texts:
+            if end is None:
+                continue
             starts, stops = draft.offsets.T  # (n,), (n,)
-            inside = np.zeros(len(draft), bool)
-            if end is not None:
-                inside = (starts < end) | ((stops == starts) & (starts == end))
+            inside = (starts < end) | ((stops == starts) & (starts == end))
             prompt = step.prompt if source == "draft" else step.passages_prompt
             if inside.any():
                 yield KeptText(step.index, source, draft, prompt, int(inside.sum()))
     last = trace.extraction
-    if last is not None and len(last):
+    if last:
         yield KeptText(None, "extraction", last, trace.extraction_prompt, len(last))
 
 
@@ -103,16 +102,14 @@ def _find_passage(prompt: Prompt, number: int, passage: Passage, taken: list[Spa
     """Where a passage stands, with its number or, in a layout of one's own, bare: half-open
     characters, the line's end with them; None where it stands nowhere else than in ``taken``.
     """
-    pieces = [
-        f"[{number}] {passage.text}",
-        f"Doc {number}(Title: {passage.title}) {passage.text}",
-    ]
-    closed = [taken, taken]
+    pieces = {
+        f"[{number}] {passage.text}": taken,
+        f"Doc {number}(Title: {passage.title}) {passage.text}": taken,
+    }
     if "passages" not in prompt.spans and passage.text.strip():
-        parts = [prompt.spans.get(name) for name in ("exemplars", "question", "answer")]
-        pieces.append(passage.text)
-        closed.append(taken + [part for part in parts if part is not None])
-    for piece, spans in zip(pieces, closed, strict=True):
+        parts = {"exemplars", "question", "answer"} & prompt.spans.keys()
+        pieces[passage.text] = taken + [prompt.spans[name] for name in parts]
+    for piece, spans in pieces.items():
         start = _find_free(prompt.text, piece, spans)
         if start >= 0:
             stop = start + len(piece)
@@ -131,18 +128,13 @@ def _find_free(text: str, piece: str, closed: Sequence[Span]) -> int:
 def leave_out(prompt: Prompt, left_out: Iterable[Span]) -> Prompt:
     """A prompt without some spans of its text, which do not overlap."""
     out = sorted(left_out)
-    pieces, place = [], 0
-    for start, stop in out:
-        pieces.append(prompt.text[place:start])
-        place = stop
-    text = "".join([*pieces, prompt.text[place:]])
+    text = prompt.text
+    for start, stop in reversed(out):
+        text = text[:start] + text[stop:]
 
     def move(place: int) -> int:
         """Where a place of the prompt's text lies now."""
-        for start, stop in reversed(out):
-            if place > start:
-                place -= min(place, stop) - start
-        return place
+        return place - sum(min(place, stop) - start for start, stop in out if start < place)
 
     spans = {}
     for name, (start, stop) in prompt.spans.items():
@@ -188,13 +180,9 @@ def is_recorded_by(engine: Any, trace: Trace) -> bool:
     """Whether what a trace recorded is what this engine computes: all that it says of itself is the
     same, and its probe within rounding.
     """
-    facts = {}
-    for name, fact in engine.provenance().items():
-        if name not in FREE:
-            facts[name] = fact
-    if not facts.get("probe"):
-        return False
-    return not list_differing({name: trace.provenance.get(name) for name in facts}, facts)
+    facts = fixed_facts(engine.provenance())
+    recorded = {name: trace.provenance.get(name) for name in facts}
+    return bool(facts.get("probe")) and not list_differing(recorded, facts)
 
 
 def _attribute_text(
@@ -273,12 +261,13 @@ def _read_attention(
     mean over heads.
     """
     if draft.rows is None and attention and engine.has_attention:
-        draft = engine.force(
-            Write(prompt, len(draft), attention=True, prefix=tuple(draft.ids.tolist()))
-        )
+        ids = tuple(draft.ids.tolist())
+        draft = engine.force(Write(prompt, len(draft), attention=True, prefix=ids))
     if draft.rows is None:
         return np.full((n, len(spans)), np.nan, np.float32)
     rows = draft.rows[:, :n].mean(0, dtype=np.float32)  # (n, p + ...)
     starts, stops = draft.prompt_offsets.T  # (p,), (p,)
-    inside = np.array([(starts < b) & (stops > a) for a, b in spans])  # (k, p)
-    return rows[:, : len(starts)] @ inside.T.astype(np.float32)
+    inside = []  # k of (p,)
+    for start, stop in spans:
+        inside.append((starts < stop) & (stops > start))
+    return rows[:, : len(starts)] @ np.array(inside, np.float32).T

@@ -6,7 +6,6 @@ to it; one that fired bounds θ from above, and θ may not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -31,25 +30,17 @@ class Thetas(NamedTuple):
 EVERYWHERE = Thetas()
 
 
-def where_silent(scores: Iterable[float]) -> Thetas:
-    """Where none of some scores fires."""
-    return Thetas(start=max(map(float, scores), default=-np.inf))
-
-
-def where_firing(scores: Iterable[float]) -> Thetas:
-    """Where each of some scores fires."""
-    return Thetas(stop=min(map(float, scores), default=np.inf))
-
-
 def where_alike(scores: np.ndarray, theta: float) -> Thetas:
     """Where those of some scores fire that fire at θ; NaN never does."""
-    known = scores[~np.isnan(scores)]
-    return where_silent(known[known <= theta]).meet(where_firing(known[known > theta]))
+    highest_silent = scores[scores <= theta].max(initial=-np.inf)
+    lowest_firing = scores[scores > theta].min(initial=np.inf)
+    return Thetas(float(highest_silent), float(lowest_firing))
 
 
 def where_judged_alike(verdict: Verdict) -> Thetas:
     """Where a trigger judges a draft as it did: the same words are hits, at the same token."""
-    trigger, theta = verdict.trigger, verdict.trigger.theta
+    trigger = verdict.trigger
+    theta = verdict.trigger.theta
     assert theta is not None
     alike = where_alike(np.array([verdict.peak]), theta)
     # a stop word, whose score is 0, may fire only where θ is not below 0

@@ -39,7 +39,8 @@ class StoredTokenizer:
     know.
     """
 
-    chats, end_marks = False, ()
+    chats = False
+    end_marks = ()
 
     def __init__(self, trace: Trace) -> None:
         self._tokens: dict[int, str] = {}
@@ -76,7 +77,8 @@ class StoredTokenizer:
         """The text of one token by itself."""
         if len(ids) != 1:
             raise TraceFileError("a trace decodes single tokens only; give tokenizer=lm.tokenizer")
-        raw, shown = self.tokens(ids)[0], self._shown[ids[0]]
+        raw = self.tokens(ids)[0]
+        shown = self._shown[ids[0]]
         if not shown and raw.strip("".join(MARKERS)):  # a special token is no part of the text
             return raw if special else ""
         return shown.removeprefix(" ") if self._strips else shown
@@ -120,10 +122,8 @@ class StoredDraft:
         """After how many tokens the trigger fires first; None where it does not, as far as the
         draft is stored.
         """
-        theta = watch.trigger.theta
-        assert theta is not None
         for n in range(1, len(self.stored) + 1):
-            if self._highest(watch, n) > theta and self._peak(watch, n) > theta:
+            if self._fires_after(watch, n):
                 return n
         return None
 
@@ -131,17 +131,19 @@ class StoredDraft:
         """Where the trigger goes on, or fires, after each of the first n tokens as it does at
         its θ.
         """
-        theta = watch.trigger.theta
-        assert theta is not None
-        silent = n
-        if self._highest(watch, n) > theta and self._peak(watch, n) > theta:
-            silent = n - 1
+        fires = self._fires_after(watch, n)
+        silent = n - 1 if fires else n
         start = -np.inf
         for m in sorted(range(1, silent + 1), key=lambda m: -self._highest(watch, m)):
             if self._highest(watch, m) <= start:
                 break
             start = max(start, self._peak(watch, m))
-        return Thetas(start, self._peak(watch, n) if silent < n else np.inf)
+        return Thetas(start, self._peak(watch, n) if fires else np.inf)
+
+    def _fires_after(self, watch: Watch, n: int) -> bool:
+        theta = watch.trigger.theta
+        assert theta is not None
+        return self._highest(watch, n) > theta and self._peak(watch, n) > theta
 
     def _scores_of(self, watch: Watch) -> list[list[float]]:
         trigger = watch.trigger

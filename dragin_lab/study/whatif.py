@@ -64,6 +64,10 @@ class Turn:
     why: str = ""  # what is not known, and why
     alike: Thetas = EVERYWHERE  # where every comparison comes out so, of a step that was followed
 
+    @property
+    def fires(self) -> bool:
+        return self.decision is not None and self.decision.retrieve
+
 
 @dataclass(frozen=True, repr=False)
 class Outcome:
@@ -108,29 +112,18 @@ class Outcome:
     @property
     def queries(self) -> list[str | None]:
         """The query of each of these retrievals; None where the trace does not tell it."""
-        asked = [
-            t
-            for t in self.reached
-            if t.decision is not None and t.decision.retrieve and not t.silent
-        ]
-        return [t.query.text if t.query else None for t in asked]
+        asked = [turn for turn in self.reached if turn.fires and not turn.silent]
+        return [turn.query.text if turn.query else None for turn in asked]
 
     @property
     def table(self) -> pd.DataFrame:
         """One row per turn (pandas.DataFrame), with what changes there and why it is not known."""
         import pandas as pd
 
-        rows = [
-            (
-                t.step + 1,
-                t.reached,
-                bool(t.decision and t.decision.retrieve),
-                t.query and t.query.text,
-                t.change,
-                t.why,
-            )
-            for t in self.turns
-        ]
+        rows = []
+        for turn in self.turns:
+            query = turn.query and turn.query.text
+            rows.append((turn.step + 1, turn.reached, turn.fires, query, turn.change, turn.why))
         return pd.DataFrame(rows, columns=["step", "reached", "retrieve", "query", "change", "why"])
 
     @property
@@ -142,11 +135,9 @@ class Outcome:
         return alike
 
     def __repr__(self) -> str:
-        end = (
-            "the stored episode"
-            if self.since is None
-            else f"known up to step {self.since + 1}: {self.why}"
-        )
+        end = "the stored episode"
+        if self.since is not None:
+            end = f"known up to step {self.since + 1}: {self.why}"
         return (
             f"Outcome({self.method.label}, {len(self.turns)} steps, {self.retrievals} retrievals;"
             f" {end})"
@@ -177,11 +168,7 @@ class Replay:
     """
 
     def __init__(
-        self,
-        trace: Trace,
-        *,
-        tokenizer: Tokenizer | None = None,
-        nlp: Any = None,
+        self, trace: Trace, *, tokenizer: Tokenizer | None = None, nlp: Any = None
     ) -> None:
         self.trace = instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
         self.method = restore_method(trace.method, nlp)
@@ -197,19 +184,22 @@ class Replay:
             )
         self._tokenizer: Tokenizer = tokenizer or StoredTokenizer(trace)
         self._cut: dict[int, ReleasedDraft] = {}
-        self._drafts: dict[int, StoredDraft] = {}
+        self._drafts = {}
+        for place, step in enumerate(trace.steps):
+            if step.draft is not None:
+                self._drafts[place] = StoredDraft(step.draft)
 
     def __repr__(self) -> str:
         return f"Replay({self.trace!r}; can change {', '.join(self.tunable) or 'nothing'})"
 
     def _repr_html_(self) -> str:
-        can = ", ".join(self.tunable) or "nothing"
         facts = {
             "question": self.trace.question.text,
             "answer": self.trace.answer,
             "method": self.method.label,
+            "can change": ", ".join(self.tunable) or "nothing",
         }
-        return facts_html("Replay of a stored trace", facts | {"can change": can})
+        return facts_html("Replay of a stored trace", facts)
 
     @property
     def tunable(self) -> tuple[str, ...]:
@@ -233,15 +223,14 @@ class Replay:
             )
         method = exchange_settings(self.method, **settings) if settings else self.method
         turns: list[Turn] = []
-        since, why = None, ""
+        since = None
+        why = ""
         for place, step in enumerate(self.trace.steps):
             turn = self._replay_step(method, place, step, reached=since is None)
             if since is None and (turn.change or not turn.certain):
                 since = place
-                why = (
-                    turn.why
-                    or f"here it {turn.change}, so the model would have written another text"
-                )
+                another = f"here it {turn.change}, so the model would have written another text"
+                why = turn.why or another
             turns.append(turn)
         return Outcome(self.trace, method, tuple(turns), since, why)
 
@@ -289,36 +278,27 @@ class Replay:
         return np.inf
 
     def _replay_step(self, method: Method, place: int, step: Step, *, reached: bool) -> Turn:
-        if (
-            step.draft is None
-            or step.decision is None
-            or not len(step.draft)
-            or not method.trigger.judges_drafts()
-        ):
-            silent = step.decision is not None and step.decision.retrieve and step.query is None
-            return Turn(
-                place, reached, "", step.words, step.decision, step.query, step.draft, silent=silent
-            )
-        if lacking := _find_lacking(method, step):
+        draft = step.draft
+        decision = step.decision
+        if not draft or decision is None or not method.trigger.judges_drafts():
+            turn = Turn(place, reached, "", step.words, decision, step.query, draft)
+            return replace(turn, silent=turn.fires and step.query is None)
+        lacking = _find_lacking(method, step.words, draft)
+        if lacking:
             why = f"{lacking} not recorded; ask the question again"
-            return Turn(
-                place,
-                reached,
-                "cannot be judged",
-                _leave_unjudged(step.words),
-                draft=step.draft,
-                why=why,
-            )
-        verdict = self._judge_stored(method, place, step, step.draft)
+            unjudged = _leave_unjudged(step.words)
+            return Turn(place, reached, "cannot be judged", unjudged, draft=draft, why=why)
+        verdict = self._judge_stored(method, place, step, draft)
         if isinstance(verdict, Words):
             why = (
-                f"nothing fires in the {len(step.draft)} tokens that are stored, and what the model"
+                f"nothing fires in the {len(draft)} tokens that are stored, and what the model"
                 " would have written after them is not known: ask the question again with these"
                 " settings"
             )
             return Turn(place, reached, "goes on after what is stored", verdict, why=why)
-        draft, words, decision = verdict.draft, verdict.words, verdict.decision
-        query, why, silent = None, "", False
+        query = None
+        why = ""
+        silent = False
         if verdict.place is not None:
             query, why = self._formulate(method, step, verdict, verdict.place)
             silent = query is not None and method.variant == "paper" and not holds_word(query.text)
@@ -328,15 +308,15 @@ class Replay:
                 "the attention of this draft was not kept, so which word is first above θ is a"
                 " guess"
             )
-        change = _describe_change(step, decision, query, silent=silent)
+        change = _describe_change(step, decision, verdict.decision, query, silent=silent)
         return Turn(
             place,
             reached,
             change,
-            words,
-            decision,
+            verdict.words,
+            verdict.decision,
             query,
-            draft,
+            verdict.draft,
             verdict.certain,
             silent,
             why,
@@ -350,7 +330,7 @@ class Replay:
         anything is decided.
         """
         earlier = self.trace.steps[place - 1] if place else None
-        before = self.trace.steps[place - 1].answer if place else ""
+        before = earlier.answer if earlier else ""
         if method.variant == "reference":
             reference = ReferenceLoop(method, self.trace, self._template, self._tokenizer)
             if place not in self._cut:
@@ -370,8 +350,6 @@ class Replay:
         loop.step, loop.opened = (judged := replace(step)), open_prompt(step.prompt)
         fired = None if earlier is None or earlier.draft is None else earlier.decision
         resumed = fired is not None and fired.retrieve  # the sentence that the step before cut
-        if place not in self._drafts:
-            self._drafts[place] = StoredDraft(draft)
         stored = self._drafts[place]
         form = self._template.shape
         answer = AnswerLine(self._tokenizer, loop.before, form)
@@ -381,12 +359,9 @@ class Replay:
         served = stored.served(watch, stop)
         # nothing fires in what is stored, as the trigger saw it while its last token was written
         if served is None:
-            seen = None if watch is None else watch.read(draft[:])
-            return (
-                _leave_unjudged(step.words)
-                if seen is None
-                else method.trigger.judge(seen, resumed=resumed).words
-            )
+            if watch is None:
+                return _leave_unjudged(step.words)
+            return method.trigger.judge(watch.read(draft[:]), resumed=resumed).words
         decided = loop.judge(served, resumed)
         guessed = stored.guessed and served is not draft and decided.gap is not None
         assert judged.decision is not None
@@ -472,17 +447,17 @@ def _leave_unjudged(words: Words) -> Words:
     return replace(words, hit=np.zeros_like(words.hit), judged=np.zeros(len(words), bool))
 
 
-def _find_lacking(method: Method, step: Step) -> str:
+def _find_lacking(method: Method, words: Words, draft: Draft) -> str:
     """What the trigger reads of a step and the trace does not hold; "" where it holds
     everything.
     """
-    assert step.draft is not None
-    if getattr(method.trigger, "rereads", False) and not np.isfinite(step.words.attention).all():
+    if getattr(method.trigger, "rereads", False) and not np.isfinite(words.attention).all():
         return "the attention that the trigger compared with θ was"
-    missing = next(iter(find_missing(method.trigger.needs, step.draft)), "")
-    kinds = {"attention": "attention rows", "hidden": "hidden states", "": ""}
-    what = kinds[missing.partition(":")[0]]
-    return f"the {what} that the trigger reads were" if what else ""
+    if "attention" in method.trigger.needs and draft.rows is None:
+        return "the attention rows that the trigger reads were"
+    if method.trigger.hidden is not None and draft.states is None:
+        return "the hidden states that the trigger reads were"
+    return ""
 
 
 def _run_unanswered(episode: Generator[Any, Any, T]) -> T:
@@ -500,16 +475,15 @@ def _chosen_again(method: Method, step: Step, verdict: _Verdict) -> tuple[Query 
     flagged words.
     """
     query = step.query
-    if query is None and method.variant == "paper" and _fires_alike(step, verdict):
+    alike = _fires_alike(step, verdict)
+    if query is None and method.variant == "paper" and alike:
         return Query("", ""), ""  # what it held was no word, and was not kept
-    if query is None or not _fires_alike(step, verdict):
-        return (
-            None,
-            (
-                "the query cannot be told: it is weighed by the attention at another word, which"
-                " was not kept"
-            ),
+    if query is None or not alike:
+        why = (
+            "the query cannot be told: it is weighed by the attention at another word, which was"
+            " not kept"
         )
+        return None, why
     assert method.top_n is not None
     eligible = np.array([bool(word) for word in query.words], dtype=bool)  # (candidates,)
     again = Query.of(
@@ -522,37 +496,27 @@ def _fires_alike(step: Step, verdict: _Verdict) -> bool:
     """Whether a decision that retrieves does so where the recorded one did, for the same flagged
     words.
     """
-    old, new = step.decision, verdict.decision
+    old = step.decision
+    new = verdict.decision
     alike = old is not None and old.retrieve and (old.cut, old.token) == (new.cut, new.token)
     return alike and np.array_equal(step.words.hit, verdict.words.hit)
 
 
-def _describe_change(step: Step, decision: Decision, query: Query | None, *, silent: bool) -> str:
+def _describe_change(
+    step: Step, old: Decision, new: Decision, query: Query | None, *, silent: bool
+) -> str:
     """What makes a step another one than was recorded, in words; "" where the episode goes on as
     it did.
     """
-    old = step.decision
-    assert old is not None
-    if decision.retrieve != old.retrieve:
-        return "retrieves now" if decision.retrieve else "no longer retrieves"
-    if not decision.retrieve:
+    if new.retrieve != old.retrieve:
+        return "retrieves now" if new.retrieve else "no longer retrieves"
+    if not new.retrieve:
         return ""
-    if decision.cut != old.cut:
+    if new.cut != old.cut:
         return "fires elsewhere"
     if silent:
         return "" if step.query is None else "asks nothing"
     if query is None:
         return "may ask something else"
-    return (
-        ""
-        if query.text == (step.query.text if step.query is not None else "")
-        else "asks something else"
-    )
-
-
-def find_missing(needs: tuple[str, ...], written: Draft) -> list[str]:
-    """Those of some needs that were not captured with what was written."""
-    held = {"received", "entropy", "entities", "thoughts"}
-    held |= {"attention"} if written.rows is not None else set()
-    held |= {need for need in needs if need.startswith("hidden") and written.states is not None}
-    return [need for need in needs if need not in held]
+    asked = "" if step.query is None else step.query.text
+    return "" if query.text == asked else "asks something else"

@@ -12,7 +12,10 @@ import pandas as pd
 from dragin_lab.study.attribution import Attribution, find_replaced, is_attributed
 from dragin_lab.trace.trace import Trace
 
-INSTEAD, LINE, BELOW = 0, 1, 2  # the lanes of a row, from above
+# the lanes of a row, from above
+INSTEAD = 0
+LINE = 1
+BELOW = 2
 
 
 class Row(NamedTuple):
@@ -31,16 +34,21 @@ def lay_out(trace: Trace) -> Row:
     """
     every = trace.tokens
     groups = dict(iter(every.groupby(["step", "source"], sort=False)))
-    parts, cuts = [], list[int]()
-    x, clear, replacing = 0, 0, 0  # the next x, that below the line, characters that stand above
+    parts = []
+    cuts = list[int]()
+    x = 0
+    clear = 0  # the next x below the line
+    replacing = 0  # characters that stand above the line
     for step in trace.steps:
         if step.query is not None and step.draft is None:
             cuts.append(x)
         for source, _, _ in step.texts:
             rows = groups.get((step.index + 1, source), every.head(0))
-            kept, thrown = rows[rows["kept"]], rows[~rows["kept"]]
+            kept = rows[rows["kept"]]
+            thrown = rows[~rows["kept"]]
             parts.append(kept.assign(x=x + np.arange(len(kept)), lane=find_lane(kept, replacing)))
-            x, replacing = x + len(kept), 0
+            x = x + len(kept)
+            replacing = 0
             if len(thrown):
                 x = max(x, clear)
                 clear = x + len(thrown)
@@ -64,7 +72,6 @@ def mark_given(trace: Trace, tokens: pd.DataFrame) -> list[bool]:
     if not is_attributed(trace):
         return [False] * len(tokens)
     every = Attribution(trace).tokens
-    given = every[every["mark"] == "passage"].dropna(subset="step")
-    places = {*zip(given["step"], given["source"], given["index"], strict=True)}
-    places_of_tokens = zip(tokens["step"], tokens["source"], tokens["index"], strict=True)
-    return [place in places for place in places_of_tokens]
+    places = ["step", "source", "index"]
+    from_passages = every[every["mark"] == "passage"].dropna(subset="step").set_index(places)
+    return tokens.set_index(places).index.isin(from_passages.index).tolist()
