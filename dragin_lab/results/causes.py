@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dragin_lab.almanac import labels
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.answers import normalize_answer
 from dragin_lab.data.datasets import gold_titles
 from dragin_lab.errors import DataError, SettingError
+from dragin_lab.run.rundir import Facts, Line
 from dragin_lab.study.attribution import Attribution, holds_value, is_attributed, plain_title
 from dragin_lab.trace.trace import Passage, Trace
 
@@ -69,12 +70,13 @@ class CauseFinder:
     titles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, dataset: str, config: Mapping[str, Any]) -> CauseFinder:
+    def of(cls, dataset: str, config: Facts) -> CauseFinder:
         """What is known of a data set by its name: Almanac's labels, or the benchmarks' gold
         titles.
         """
         if dataset.startswith("almanac/"):
-            name, split = dataset.removeprefix("almanac/"), config["dataset"].get("split") or "test"
+            name = dataset.removeprefix("almanac/")
+            split = config["dataset"].get("split") or "test"
             with suppress(SettingError):  # a benchmark of an earlier edition of the world
                 known = labels(name.removesuffix(f"-{split}"), split)
                 return cls({labelled.id: labelled for labelled in known})
@@ -92,14 +94,7 @@ class CauseFinder:
             return None
         return labelled
 
-    def passages_of(self, id: str, question: str) -> tuple[str, ...]:
-        """The ids or titles of the passages that a question needs, as far as they are known."""
-        labelled = self.label(id, question)
-        if labelled is None:
-            return self.titles.get(id, ())
-        return tuple(fact.passage for fact in labelled.facts)
-
-    def cause(self, line: Mapping[str, Any], trace: Trace | None = None) -> Cause | None:
+    def cause(self, line: Line, trace: Trace | None = None) -> Cause | None:
         """Why the answer of a prediction line is wrong; None where what was recorded does not tell.
 
         A ``trace`` has the titles and texts of what was found, and what was used of it.
@@ -124,10 +119,10 @@ class CauseFinder:
         for need in needs:
             if not any(map(need.is_met, passages)):
                 return Cause("not found", f"{difference}; no passage found {need.what}")
-        found = f"{len(needs)} passage{'s' * (len(needs) != 1)}"
-        return Cause("found", f"{difference}; needed and found: {found}{_say_used(trace, needs)}")
+        needed = f"{len(needs)} passage{'s' * (len(needs) != 1)}"
+        return Cause("found", f"{difference}; needed and found: {needed}{_say_used(trace, needs)}")
 
-    def _list_needs(self, line: Mapping[str, Any], golds: Sequence[str]) -> list[_Need] | None:
+    def _list_needs(self, line: Line, golds: Sequence[str]) -> list[_Need] | None:
         """What an answer needs; None where nobody knows."""
         labelled = self.label(line["id"], line["question"])
         if labelled is not None:
@@ -143,25 +138,26 @@ class CauseFinder:
         return [_Need(f"holds {golds[0][:60]!r}", golds=golds)]
 
 
-def _describe_end(line: Mapping[str, Any]) -> str:
+def _describe_end(line: Line) -> str:
     end = f"the text ends with {line['text'].strip()[-60:]!r}"
     return f"{end}, after {line['tokens']} tokens" if line["ended"] == "length" else end
 
 
 def _describe_loss(lost: Mapping[str, int]) -> str:
-    passages, beyond = lost.get("passages", 0), lost.get("beyond", 0)
+    passages = lost.get("passages", 0)
+    beyond = lost.get("beyond", 0)
     return f"{passages} passages did not fit, {beyond} prompts outgrew it"
 
 
 def _list_passages(
-    line: Mapping[str, Any], trace: Trace | None, needs: Sequence[_Need] | None
+    line: Line, trace: Trace | None, needs: Sequence[_Need] | None
 ) -> list[Passage] | None:
     """What was found; None where the line alone does not have what the needs are known by."""
     if trace is not None:
         return [passage for step in trace.steps for passage in step.passages]
     if needs is None or not all(need.id for need in needs):
         return None
-    return [Passage(id, "", "") for found in line["passages"] for id in found]
+    return [Passage(id, "", "") for ids in line["passages"] for id in ids]
 
 
 def _say_used(trace: Trace | None, needs: Sequence[_Need]) -> str:

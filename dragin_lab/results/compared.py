@@ -1,5 +1,5 @@
-"""``Compared``: methods side by side on the same questions; behind every table, figure and test of
-several methods.
+"""``Compared``: methods side by side on the same questions, and remarks where what must be the same
+is not; behind every table, figure and test of several methods.
 
 A question is known by its words and gold answers, a data set by its questions, a method by its
 folder's label. Where one label stands for several models or runs, what tells them apart is added to
@@ -8,6 +8,7 @@ it, so that no name has two meanings.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -15,14 +16,30 @@ from itertools import combinations, product
 from pathlib import PurePath
 from typing import Any, TypeVar
 
-import numpy as np
-
 from dragin_lab.checks import choice
-from dragin_lab.results.conditions import At, identify_model, identify_passages, list_first
+from dragin_lab.core.fingerprint import list_changes
+from dragin_lab.errors import SettingError
 from dragin_lab.results.statistics import PairedTest, paired_all
 from dragin_lab.run.intervals import MEASURES, Interval, intervals_of
-from dragin_lab.run.rundir import SCORES, Line, RunRecord, own_metrics, value_of
+from dragin_lab.run.rundir import (
+    LEAST,
+    PEAK,
+    SCORES,
+    Facts,
+    Line,
+    RunRecord,
+    own_metrics,
+    value_of,
+)
+from dragin_lab.text import write_compared
 
+#: A run of more questions than this in which the trigger never fired, or at every draft, is warned
+#: of.
+FEW = 20
+At = tuple[str, str]  # data set and method
+Named = Mapping[At, RunRecord]  # runs by what they are called
+Part = tuple[str, str]  # of a run: its name, and what it is
+_NAMED = 3  # ids and methods that a message names
 #: A question: its words, its gold answers, and its id where a data set asks it more than once.
 Key = tuple[str, tuple[str, ...], str]
 Pooled = dict[tuple[str, Key], Line]
@@ -182,7 +199,7 @@ def _without_failed(lines: Mapping[Key, Line]) -> dict[Key, Line]:
 
 def in_all(lines: Iterable[Mapping[Of, Line]]) -> set[Of]:
     """The questions of all methods that have any."""
-    taking_part = [set(own) for own in lines if own]
+    taking_part = [set(keys) for keys in lines if keys]
     return set.intersection(*taking_part) if taking_part else set()
 
 
@@ -194,8 +211,8 @@ def _say_unequal(counts: Mapping[str, int], where: str) -> list[str]:
     return [f"each method on its own questions{where}, so the means are of others: {each}"]
 
 
-def _say_left_out(missing: int, of: str) -> str:
-    return f"{missing:,} of {of} are not in all methods and are left out"
+def _say_left_out(missing: int, questions: str) -> str:
+    return f"{missing:,} of {questions} are not in all methods and are left out"
 
 
 def key_questions(lines: Mapping[At, Mapping[str, Line]]) -> dict[At, dict[Key, Line]]:
@@ -308,7 +325,7 @@ def _name_datasets(records: Sequence[RunRecord]) -> list[str]:
     """What the data set of each run is called; runs of the same questions are of one, whatever
     their file is called.
     """
-    names = [str(record.config["dataset"]["name"]) for record in records]
+    names = [record.dataset for record in records]
     marks = [str(record.config["dataset"].get("fingerprint")) for record in records]
     first = _find_first(records, names, marks)
     called = Counter(names[at] for at in {*first})
@@ -323,16 +340,166 @@ def _find_first(
     records: Sequence[RunRecord], names: Sequence[str], marks: Sequence[str]
 ) -> list[int]:
     """The place of the first run on each one's data set."""
-    from scipy.sparse.csgraph import connected_components
-
     asked = [set(map(_asked, record.predictions)) for record in records]
-    alike = np.zeros((len(records), len(records)), bool)  # (runs, runs)
+    first = list(range(len(records)))
     for one, other in combinations(range(len(records)), 2):
-        known = asked[one] and asked[other]
-        apart = known and asked[one].isdisjoint(asked[other])
-        named_alike = names[one] == names[other]
+        here = asked[one]
+        there = asked[other]
+        apart = here and there and here.isdisjoint(there)
         marked_alike = marks[one] == marks[other]
-        alike[one, other] = marked_alike or (named_alike and not apart)
-    _, groups = connected_components(alike, directed=False)
-    first = groups.tolist().index
-    return [first(group) for group in groups]
+        named_alike = names[one] == names[other]
+        if marked_alike or (named_alike and not apart):
+            earlier, later = sorted((first[one], first[other]))
+            first = [earlier if place == later else place for place in first]
+    return first
+
+
+# -- what must be the same in all runs -------------------------------------------------------------
+
+
+def check_same_golds(records: Named) -> None:
+    """Refuse runs that were scored against other gold answers on the same questions of a file.
+
+    Raises ``SettingError`` that names the first ids.
+    """
+    first: dict[tuple[str, str, str], tuple[str, Line]] = {}  # by data set, id and question
+    for (_, name), record in records.items():
+        differing = []
+        for line in record.predictions:
+            at = record.dataset, line["id"], line["question"].strip()
+            other, known = first.setdefault(at, (name, line))
+            if set(known["gold"]) != set(line["gold"]):
+                differing.append((line["id"], other, known["gold"], line["gold"]))
+        if differing:
+            qid, other, theirs, golds = differing[0]
+            named = list_first([qid for qid, *_ in differing])
+            raise SettingError(
+                f"{other!r} and {name!r} were scored against other gold answers: those of {named}"
+                f" differ, for {qid!r} they are {theirs!r:.80} and {golds!r:.80}; give runs of the"
+                " same file"
+            )
+
+
+def list_differences(records: Named) -> list[str]:
+    """Lines on models, passages and exemplars that are not the same in all runs of a data set, and
+    on your own metrics that are not defined alike in all runs.
+    """
+    kinds = {
+        "models": identify_model,
+        "passages": identify_passages,
+        "exemplars": _identify_exemplars,
+    }
+    lines = []
+    datasets = dict.fromkeys(dataset for dataset, _ in records)
+    for dataset, (kind, read) in product(datasets, kinds.items()):
+        where = f" on {dataset}" if len(datasets) > 1 else ""
+        configs = {name: record.config for (on, name), record in records.items() if on == dataset}
+        groups = _group_alike({name: read(config) for name, config in configs.items()})
+        if len(groups) > 1:
+            lines.append(f"{kind} differ{where}: {'; '.join(groups)}")
+    return [*dict.fromkeys(lines), *_list_other_metrics(records)]
+
+
+def _group_alike(parts: Mapping[str, Part | None]) -> list[str]:
+    """Which methods have one part, and how it is called; a part is a name and what it is."""
+    alike: dict[str, tuple[str, list[str]]] = {}
+    for method, part in parts.items():
+        if part is not None:
+            name, identity = part
+            alike.setdefault(identity, (name, []))[1].append(method)
+    groups: list[str] = []
+    called: set[str] = set()
+    for name, methods in alike.values():
+        another = " (another)" if name in called else ""
+        groups.append(f"{list_first(methods)}: {name}{another}")
+        called.add(name)
+    return groups
+
+
+def _list_other_metrics(records: Named) -> list[str]:
+    definitions: dict[str, dict[At, Any]] = {}
+    for at, record in records.items():
+        for label, node in record.config.get("given", {}).items():
+            if label.startswith("metric "):
+                definitions.setdefault(label, {})[at] = node
+    lines = []
+    for label, nodes in definitions.items():
+        (first, before), *others = nodes.items()
+        changes = {at: list_changes(before, node, label) for at, node in others}
+        differing = [at for at in changes if changes[at]]
+        if differing:
+            names = list_first([f"{method} on {dataset}" for dataset, method in differing])
+            change = changes[differing[0]][0]
+            lines.append(
+                f"{label} is not defined in {names} as in {first[1]} on {first[0]} ({change}): its"
+                " means are not of one measure"
+            )
+    return lines
+
+
+def list_idle_thresholds(records: Named) -> list[str]:
+    """A warning for each run of more than ``FEW`` questions whose threshold lies above all
+    scores, or below all.
+    """
+    lines = []
+    hint = "Choose it by what it costs: threshold=lab.budget(questions, 1.5)"
+    for (dataset, name), record in records.items():
+        theta = record.config["method"].get("threshold")
+        sound = record.sound
+        if theta is None or len(sound) <= FEW:
+            continue
+        asked = f"{len(sound):,} questions ({dataset})"
+        least = _read_scores(record, LEAST)
+        retrieved = [line["retrievals"] > 0 for line in sound]
+        if not any(retrieved):
+            peaks = _read_scores(record, PEAK)
+            peak, limit = write_compared(max(peaks, default=theta), theta)
+            highest = f"; the highest was {peak}" if peaks else ""
+            lines.append(
+                f"warning: {name} never retrieved: no score in {asked} was above the threshold of"
+                f" {limit}{highest}. {hint}"
+            )
+        elif all(retrieved) and len(least) >= len(sound) and min(least) > theta:
+            lowest, limit = write_compared(min(least), theta)
+            lines.append(
+                f"warning: {name} retrieved at every draft of {asked}: in each a score was above"
+                f" the threshold of {limit}, at least {lowest}. {hint}"
+            )
+    return lines
+
+
+def _read_scores(record: RunRecord, name: str) -> list[float]:
+    return [line[name] for line in record.timings.values() if line.get(name) is not None]
+
+
+def list_first(names: Sequence[str]) -> str:
+    listed = ", ".join(names[:_NAMED])
+    more = len(names) - _NAMED
+    return f"{listed} and {more} more" if more > 0 else listed
+
+
+def identify_model(config: Facts) -> Part:
+    model = config["model"]
+    identity = [model.get(key) for key in ("model", "weights_sha256", "dtype", "quantization")]
+    return str(model.get("model")), json.dumps(identity)
+
+
+def identify_passages(config: Facts) -> Part | None:
+    """None for a method that never searches."""
+    if (used := config.get("retriever")) is None:
+        return None
+    # who chose it changes nothing
+    identity = {key: value for key, value in used.items() if key != "chosen"}
+    named = " ".join(str(used[key]) for key in ("kind", "model", "corpus") if used.get(key))
+    return named or "unnamed", json.dumps(identity, sort_keys=True)
+
+
+def _identify_exemplars(config: Facts) -> Part:
+    template = config["template"]
+    exemplars = template["exemplars"]
+    unnamed = f"{len(exemplars)} of your own" if exemplars else "none"
+    name = template.get("chosen") or unnamed
+    form = template.get("form", "reasoning")
+    if form != "reasoning":
+        name += f" (form {form})"
+    return name, json.dumps(exemplars, sort_keys=True)

@@ -7,14 +7,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from dragin_lab.drawn import Drawn
+from dragin_lab.results.causes import Cause
 from dragin_lab.results.statistics import paired
 from dragin_lab.run.rundir import Line
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHOWN = ("answer", "retrievals", "tokens")  # of both methods
 COUNTED = ("both right", "both wrong", "won", "lost")
@@ -40,7 +40,8 @@ class Difference:
     runs: Any  # the ``Runs`` that it is of
 
     # Both traces of a question side by side; what was won, lost and paid, question by question.
-    compare, plot = Drawn(), Drawn()
+    compare = Drawn()
+    plot = Drawn()
 
     def __str__(self) -> str:
         return "\n".join(
@@ -74,33 +75,31 @@ def read_difference(
     "lost"), then of ``one`` and ``other`` answer, retrievals and tokens, and why the wrong one of
     them is wrong.
     """
-    import pandas as pd
-
-    counts, rows = dict.fromkeys(COUNTED, 0), []
+    counts = dict.fromkeys(COUNTED, 0)
+    rows = []
     for dataset, a, b in pairs:
-        first, second = a["em"] >= 1, b["em"] >= 1
-        outcome = COUNTED[not first] if first == second else ("lost", "won")[second]
-        counts[outcome] += 1
+        first = a["em"] >= 1
+        second = b["em"] >= 1
         if first == second:
+            counts["both right" if first else "both wrong"] += 1
             continue
+        outcome = "won" if second else "lost"
+        counts[outcome] += 1
         name, wrong = (one, a) if second else (other, b)
-        why = runs.cause(wrong["id"], name, dataset)
-        row = {"dataset": dataset, "id": a["id"], "question": a["question"]}
-        row |= {"gold": " | ".join(a["gold"]), "outcome": outcome}
-        row |= {
-            f"{key} {name}": line[key] for key in SHOWN for name, line in ((one, a), (other, b))
-        }
-        rows.append(
-            row | {"cause": "" if why is None else why.kind, "why": "" if why is None else why.why}
-        )
+        cause = runs.cause(wrong["id"], name, dataset) or Cause("", "")
+        row = [dataset, a["id"], a["question"], " | ".join(a["gold"]), outcome]
+        for key in SHOWN:
+            row += [a[key], b[key]]
+        rows.append([*row, cause.kind, cause.why])
     columns = ["dataset", "id", "question", "gold", "outcome"]
-    columns += [f"{key} {name}" for key in SHOWN for name in (one, other)]
+    for key in SHOWN:
+        columns += [f"{key} {one}", f"{key} {other}"]
     table = pd.DataFrame(rows, columns=[*columns, "cause", "why"])
-    lines = [*zip(*((a, b) for _, a, b in pairs), strict=True)]  # of each method
-    means: Any = {
-        key: tuple(fmean(line[key] for line in own) for own in lines) for key in ("em", *SHOWN[1:])
-    }
-    test = paired([b["em"] for _, _, b in pairs], [a["em"] for _, a, _ in pairs], scores=True)
+    _, firsts, seconds = zip(*pairs, strict=True)
+    means = {}
+    for key in ("em", "retrievals", "tokens"):
+        means[key] = fmean(line[key] for line in firsts), fmean(line[key] for line in seconds)
+    test = paired([b["em"] for b in seconds], [a["em"] for a in firsts], scores=True)
     return Difference(
         one, other, table.sort_values("outcome", kind="stable"), counts, means, test.p, about, runs
     )

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
+
+import pandas as pd
 
 from dragin_lab.checks import check_text, choice, count, several
 from dragin_lab.core.method import METHODS
@@ -18,13 +20,14 @@ from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.data.presets import plain_name
 from dragin_lab.errors import SettingError
-from dragin_lab.results.compared import Compared, name_runs
-from dragin_lab.results.conditions import (
+from dragin_lab.results.compared import (
     At,
+    Compared,
     check_same_golds,
     list_differences,
     list_first,
     list_idle_thresholds,
+    name_runs,
 )
 from dragin_lab.results.table import (
     INTERVALS,
@@ -37,10 +40,7 @@ from dragin_lab.results.table import (
     spread,
     texts_of,
 )
-from dragin_lab.run.rundir import SCORES, RunRecord, find_runs
-
-if TYPE_CHECKING:
-    import pandas as pd
+from dragin_lab.run.rundir import SCORES, Facts, RunRecord, find_runs
 
 NAMES = {
     "2wikimultihopqa": "2WikiMultihopQA",
@@ -58,7 +58,8 @@ MEASURES = {
     "num": ("#Num", "retrievals"),
     "tokens": ("#Num", "tokens"),  # a row of Table 3
 }
-BM25, DENSE = "bm25", "dense"
+BM25 = "bm25"
+DENSE = "dense"
 TOKENS = "tokens"  # the key of Table 3's row of tokens
 
 
@@ -89,9 +90,9 @@ def table(
         RunError: a folder that holds no run, or a damaged one.
     """
     remedy = "give folders that 'dragin-lab run --output' wrote"
-    given = several("runs", runs, str | Path | RunRecord, remedy, alone=True)
-    records = [run for run in given if isinstance(run, RunRecord)]
-    paths = [run for run in given if not isinstance(run, RunRecord)]
+    listed = several("runs", runs, str | Path | RunRecord, remedy, alone=True)
+    records = [run for run in listed if isinstance(run, RunRecord)]
+    paths = [run for run in listed if not isinstance(run, RunRecord)]
     if paths:
         records += find_runs(paths)
     number = count("table", number)
@@ -113,8 +114,6 @@ def table(
 
 def _add_thresholds(values: pd.DataFrame, sources: Sequence[Source]) -> pd.DataFrame:
     """Table 5 with a row for each threshold of ours that it has not."""
-    import pandas as pd
-
     rows = [values]
     first = values[values["row"] == 0]
     empty = first.assign(printed="", value=float("nan"), best=False, note="")
@@ -128,7 +127,7 @@ def _add_thresholds(values: pd.DataFrame, sources: Sequence[Source]) -> pd.DataF
     return every.sort_values("threshold", key=lambda column: column.astype(float), kind="stable")
 
 
-def _run_of(number: int, row: Any) -> tuple[str, dict[str, Any]]:
+def _run_of(number: int, row: Any) -> tuple[str, Facts]:
     """The key of a row, and what the runs that fill it are set to."""
     when, what = METHODS["dragin"]
     if number == 5:
@@ -159,19 +158,17 @@ class Source:
     """
 
     def __init__(self, at: At, record: RunRecord, named: str | None = None) -> None:
-        config, dataset = record.config, record.config["dataset"]
-        self.record, self.folder = record, record.folder
+        config = record.config
+        dataset = record.config["dataset"]
+        self.record = record
         self.settings = config["method"]
-        self.dataset = str(dataset["name"])
-        self.asked = int(dataset["questions"])
+        self.dataset = record.dataset
         self.at = at
-        self.almanac = self.dataset.startswith("almanac/")
         kind = dataset.get("kind", self.dataset.removeprefix("almanac/"))  # or by the name
         self.benchmark = kind if kind in BENCHMARKS else None
         self.model = str(config["model"]["model"])
-        self.paper_model = named
-        if named is None and plain_name(self.model) in paper.MODELS.values():
-            self.paper_model = plain_name(self.model)
+        known = plain_name(self.model)
+        self.paper_model = known if named is None and known in paper.MODELS.values() else named
         self.searched_with, self.retriever = _read_retriever(config.get("retriever"))
 
     @property
@@ -182,23 +179,23 @@ class Source:
             return self.model
         return f"{self.model} as {beside}"
 
-    def fits(self, run: dict[str, Any], benchmark: str) -> bool:
+    def fits(self, run: Facts, benchmark: str) -> bool:
         """Whether it can fill the cells of such a run, as far as everything but its model goes."""
-        own = self.settings | {"retriever": self.retriever}
-        return self.benchmark == benchmark and all(own[key] == value for key, value in run.items())
+        settings = self.settings | {"retriever": self.retriever}
+        return self.benchmark == benchmark and settings | run == settings
 
     def caveats(self, wanted: str | None, n: int) -> list[str]:
         """What keeps a value of ours, over ``n`` questions, from being comparable with the
         paper.
         """
         remarks = []
-        if self.almanac:
+        if self.dataset.startswith("almanac/"):
             remarks.append(
                 "on Almanac's questions: the form of this benchmark, a world and passages of"
                 " their own"
             )
-        if n < self.asked:
-            remarks.append(f"n = {n} of {self.asked} questions ({self._why_fewer()})")
+        if n < self.record.asked:
+            remarks.append(f"n = {n} of {self.record.asked} questions ({self._why_fewer()})")
         if wanted is None and self.retriever not in (None, BM25):
             remarks.append(f"passages by {self.searched_with}, where the paper has BM25")
         if wanted == DENSE and "sgpt" not in self.searched_with.lower():
@@ -210,11 +207,11 @@ class Source:
     def _why_fewer(self) -> str:
         if failed := len(self.record.failed):
             return f"{failed} failed"
-        whole = len(self.record.predictions) == self.asked
+        whole = len(self.record.predictions) == self.record.asked
         return "others are not in all runs" if whole else "the run is not complete"
 
 
-def _read_retriever(facts: dict[str, Any] | None) -> tuple[str, str | None]:
+def _read_retriever(facts: Facts | None) -> tuple[str, str | None]:
     """What a run searched with, and whether that is ``BM25`` or ``DENSE``; None for neither."""
     if facts is None:
         return "none", None
@@ -231,7 +228,8 @@ class _Filling:
 
     def __init__(self, number: int, sources: Sequence[Source], compare: str | None) -> None:
         check_same_golds({source.at: source.record for source in sources})
-        self.number, self.sources = number, sources
+        self.number = number
+        self.sources = sources
         self.values = paper.values(number)
         if number == 5:
             self.values = _add_thresholds(self.values, sources)
@@ -246,8 +244,7 @@ class _Filling:
         self.filling = []  # the source of each cell
         self.used = {}
         for cell in self.cells:
-            key, settings = self._row_of(cell)
-            source = self._find_source(key, settings, cell)
+            source = self._find_source(self._settings_of(cell), cell)
             self.filling.append(source)
             if source is not None:
                 self.used[source.at] = source
@@ -258,8 +255,8 @@ class _Filling:
         self.tests = cache(self.compared.tests)
         self.marks: dict[str, str] = {}  # remark -> its mark
 
-    def _row_of(self, cell: Any) -> tuple[str, dict[str, Any]]:
-        return _run_of(self.number, cell) if self.runs else ("", {})
+    def _settings_of(self, cell: Any) -> Facts:
+        return _run_of(self.number, cell)[1] if self.runs else {}
 
     def _refuse(self) -> NoReturn:
         pairs = {
@@ -302,8 +299,6 @@ class _Filling:
         return Table(title, frame, sheet, about, f"tab:dragin-{self.number}")
 
     def _index(self, rows: pd.DataFrame) -> pd.Index:
-        import pandas as pd
-
         names = {"llm": "LLM", "method": "RAG Method" if self.number == 2 else "Method"}
         headings = [names.get(name, name.capitalize()) for name in self.labels]
         if len(headings) == 1:
@@ -325,18 +320,17 @@ class _Filling:
 
     def _fill(self, cell: Any, source: Source, numbers: Parts, texts: Parts) -> None:
         """Puts our value beside the paper's."""
-        key, run = self._row_of(cell)
         measure = MEASURES[cell.metric][1]
         mean = self.compared.intervals.get((source.at, measure))
         if mean is None:
             return
         test = None
-        if self.base not in ("", key):
-            other = self._find_source(self.base, self.runs[self.base], cell)
-            if other is not None:
-                test = self.tests(other.at[1]).get((source.at, measure))
+        other = self._find_source(self.runs[self.base], cell) if self.base else None
+        if other is not None:
+            test = self.tests(other.at[1]).get((source.at, measure))
         marks = []
-        for remark in source.caveats(run.get("retriever"), mean.n):
+        wanted = self._settings_of(cell).get("retriever")
+        for remark in source.caveats(wanted, mean.n):
             marks.append(self.marks.setdefault(remark, _letters(len(self.marks))))
         places = 3 if measure in SCORES else 2
         numbers |= numbers_of("ours", mean, self.base, test)
@@ -344,7 +338,7 @@ class _Filling:
         if marks:
             texts["ours"] += f" ({', '.join(marks)})"
 
-    def _find_source(self, key: str, run: dict[str, Any], cell: Any) -> Source | None:
+    def _find_source(self, run: Facts, cell: Any) -> Source | None:
         """The run for a cell. Raises ``SettingError`` where several fit.
 
         Beside a model of the paper stand its own runs, else those of a model that the paper does
@@ -355,7 +349,7 @@ class _Filling:
             [beside] = self.by_model.values()
         fitting = [source for source in beside if source.fits(run, cell.on)]
         if len(fitting) > 1:
-            folders = ", ".join(str(source.folder) for source in fitting)
+            folders = ", ".join(str(source.record.folder) for source in fitting)
             raise SettingError(
                 f"{len(fitting)} runs fit {run['when']} × {run['what']} on {NAMES[cell.on]}:"
                 f" {folders}; give the folders of those you mean, or variant="
@@ -363,12 +357,13 @@ class _Filling:
         return fitting[0] if fitting else None
 
     def _about(self) -> list[str]:
-        used, number = list(self.used.values()), self.number
+        used = list(self.used.values())
+        number = self.number
         if not used:
             return []
         variants = " and ".join(sorted({source.settings["variant"] for source in used}))
         models = ", ".join(dict.fromkeys(source.called for source in used))
-        counts = sorted({source.asked for source in used})
+        counts = sorted({source.record.asked for source in used})
         n = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
         lines = [f"ours: {models}, {variants} variant; {n} questions a cell; {INTERVALS}"]
         beside = {source.paper_model for source in used}
@@ -377,8 +372,7 @@ class _Filling:
                 "the model is none of the paper's and stands beside each of them; as_model= names"
                 " one"
             )
-        predictions = [line for source in used for line in source.record.predictions]
-        answers = [line for line in predictions if line["ended"] != "error"]
+        answers = [line for source in used for line in source.record.sound]
         unreadable = sum(not line["readable"] for line in answers)
         if unreadable:
             remark = f"{unreadable:,} of {len(answers):,} answers could not be read"
@@ -408,8 +402,8 @@ def _group_by_model(sources: Sequence[Source]) -> dict[str | None, list[Source]]
     for source in sources:
         if source.benchmark is not None:
             groups.setdefault(source.paper_model, []).append(source)
-    for beside, own in groups.items():
-        names = sorted({source.model for source in own})
+    for beside, group in groups.items():
+        names = sorted({source.model for source in group})
         if len(names) > 1:
             place = f"beside {beside or 'the paper’s'}"
             raise SettingError(

@@ -7,42 +7,39 @@ own files; it reads a zip of such a folder too (``shutil.make_archive``).
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 
-from dragin_lab.checks import check_text, choice, several
+from dragin_lab.checks import check_text, choice, several, shown
 from dragin_lab.drawn import Drawn
 from dragin_lab.errors import RunError, SettingError, TraceFileError
 from dragin_lab.results.causes import CAUSES, Cause, CauseFinder
 from dragin_lab.results.compared import (
     Compared,
     Key,
+    check_same_golds,
     compare_pairs,
     in_all,
-    key_questions,
-    name_runs,
-)
-from dragin_lab.results.conditions import (
-    ANSWER_COLUMNS,
-    check_same_golds,
-    evaluate,
-    find_names,
     list_differences,
-    remark_selection,
+    name_runs,
 )
 from dragin_lab.results.differing import Difference, read_difference
 from dragin_lab.results.funnel import count_funnel, list_retrievals
 from dragin_lab.results.table import Table, means_table
 from dragin_lab.run.intervals import describe_failures
-from dragin_lab.run.rundir import Line, RunRecord, find_runs, own_metrics, value_of
+from dragin_lab.run.rundir import ById, Line, RunRecord, find_runs, value_of
 from dragin_lab.trace.trace import Trace
 from dragin_lab.warning import warn
 
 _RIGHT = 1.0  # an exact match below this is wrong
+#: The columns of ``Runs.questions`` that depend on what a comparison tests.
+ANSWER_COLUMNS = ("right", "em", "f1", "answer", "readable", "cause", "why")
 
 
 class Runs:
@@ -67,11 +64,11 @@ class Runs:
         self._by = name_runs(self.records)  # by data set and method
         check_same_golds(self._by)
         self._lines = {at: record.by_id for at, record in self._by.items()}
-        self._keys = key_questions(self._lines)
-        datasets, names = zip(*self._by, strict=True)
-        self.names = tuple(dict.fromkeys(names))
-        self.datasets = tuple(dict.fromkeys(datasets))
-        self.metrics = own_metrics(line for record in self.records for line in record.predictions)
+        every = Compared(self._lines, "all")
+        self._keys = every.every
+        self.names = every.names
+        self.datasets = every.datasets
+        self.metrics = every.metrics
         # data sets and questions; None: all of them
         self._chosen: frozenset[tuple[str, Key]] | None = None
         self._chosen_by: tuple[str, ...] = ()  # the expressions that chose them
@@ -89,7 +86,7 @@ class Runs:
         """
         return cls(find_runs(paths))
 
-    def lines(self, dataset: str, name: str) -> dict[str, Line]:
+    def lines(self, dataset: str, name: str) -> ById:
         """The lines of a method by question id; none where it has not answered the data set."""
         at = check_text("dataset", dataset), check_text("name", name)
         if self._chosen is None:
@@ -150,12 +147,9 @@ class Runs:
         labels = [
             self.cause_finder(row.dataset).label(row.id, row.question) for row in frame.itertuples()
         ]
-        for column, parts, part in (
-            ("cause", causes, "kind"),
-            ("why", causes, "why"),
-            ("type", labels, "type"),
-        ):
-            frame[column] = [getattr(one, part, None) for one in parts]
+        frame["cause"] = [cause and cause.kind for cause in causes]
+        frame["why"] = [cause and cause.why for cause in causes]
+        frame["type"] = [labelled and labelled.type for labelled in labels]
         return frame
 
     def table(self, *, compare: str | None = None, on: str = "common") -> Table:
@@ -174,7 +168,9 @@ class Runs:
         return table
 
     # quality against cost; where retrievals go; how much was doubted
-    plot, funnel, doubt = Drawn(), Drawn(), Drawn()
+    plot = Drawn()
+    funnel = Drawn()
+    doubt = Drawn()
 
     def tests(self, against: str, *, on: str = "common") -> pd.DataFrame:
         """Every other method against one, in pairs (pandas.DataFrame): a row per method and
@@ -188,7 +184,8 @@ class Runs:
         questions by its answers or those of ``against``. Raises ``SettingError`` where none is
         left, and where no question with a gold answer is in common.
         """
-        base, compared = choice("method", against, self.names), self.compared(on)
+        base = choice("method", against, self.names)
+        compared = self.compared(on)
         notes = remark_selection(self._chosen_by, self._choosing, self.names)
         notes += compared.about + list_differences(self._by)
         compared_with = [name for name in self.names if not self._choosing & {name, base}]
@@ -202,11 +199,8 @@ class Runs:
             raise SettingError(
                 "; ".join(notes if self._choosing else [none, *self._list_failures(), *notes])
             )
-        parts = ("difference", "low", "high", "p_value", "n", "won", "lost")
-        table = pd.DataFrame(
-            {"method": name, "measure": key} | {part: getattr(test, part) for part in parts}
-            for (name, key), test in tests.items()
-        )
+        index = pd.MultiIndex.from_tuples(tests, names=["method", "measure"])
+        table = pd.DataFrame([*tests.values()], index=index).drop(columns="floor").reset_index()
         table["tied"] = table["n"] - table["won"] - table["lost"]
         table.attrs["notes"] = notes
         return table
@@ -220,20 +214,20 @@ class Runs:
         """
         for name in (one, other):
             choice("method", name, self.names)
-        of = Compared({at: self.lines(*at) for at in self._by if at[1] in (one, other)})
-        first, second = of.pooled.get(one, {}), of.pooled.get(other, {})
-        pairs = [
-            (at[0], line, second[at])
-            for at, line in first.items()
-            if at in second and line["em"] is not None
-        ]
+        both = {at: record for at, record in self._by.items() if at[1] in (one, other)}
+        compared = Compared({at: self.lines(*at) for at in both})
+        second = compared.pooled[other]
+        pairs = []
+        for at, line in compared.pooled[one].items():
+            if at in second and line["em"] is not None:
+                pairs.append((at[0], line, second[at]))
         if one == other or not pairs:
             none = f"{one!r} and {other!r} have no question with a gold answer in common"
             raise SettingError(
                 "; ".join(["give two methods" if one == other else none, *self._list_failures()])
             )
-        own = {at: record for at, record in self._by.items() if at[1] in (one, other)}
-        return read_difference(self, one, other, pairs, of.about + list_differences(own))
+        about = compared.about + list_differences(both)
+        return read_difference(self, one, other, pairs, about)
 
     def _list_failures(self) -> list[str]:
         return describe_failures([line for record in self.records for line in record.predictions])
@@ -256,11 +250,8 @@ class Runs:
                     cause = self.cause(lines[key]["id"], name, dataset)
                     if cause is not None:
                         counts[name][cause.kind] += 1
-        kinds = [kind for kind in CAUSES if any(kind in of for of in counts.values())]
-        table = pd.DataFrame(
-            {name: [of[kind] for kind in kinds] for name, of in counts.items()}, index=kinds
-        )
-        table.index.name, table.columns.name = "cause", "method"
+        table = pd.DataFrame(counts, index=[*CAUSES]).fillna(0).astype(int)
+        table = table[table.any(axis="columns")].rename_axis(index="cause", columns="method")
         table.attrs["notes"] = compared.about
         return table
 
@@ -312,8 +303,9 @@ class Runs:
         runs._chosen_by = (*self._chosen_by, expression)
         runs._choosing = self._choosing
         if names & {*ANSWER_COLUMNS, *self.metrics}:
-            runs._choosing = self._choosing.union(rows["method"])
-        runs._finders, runs._causes = self._finders, self._causes
+            runs._choosing |= {*rows["method"]}
+        runs._finders = self._finders
+        runs._causes = self._causes
         return runs
 
     def record(self, id: str, method: str, dataset: str | None = None) -> tuple[RunRecord, Line]:
@@ -325,19 +317,20 @@ class Runs:
         among = self.datasets if dataset is None else [check_text("dataset", dataset)]
         answered = [(name, method) for name in among if id in self._lines.get((name, method), ())]
         if len(answered) != 1:
-            what = f"was not answered by {method!r}"
+            why = f"was not answered by {method!r}"
             if answered:
-                what = "is in several data sets; name one"
-            raise SettingError(f"question {id!r} {what}; ids are in .questions")
-        return self._by[answered[0]], self._lines[answered[0]][id]
+                why = "is in several data sets; name one"
+            raise SettingError(f"question {id!r} {why}; ids are in .questions")
+        [at] = answered
+        return self._by[at], self._lines[at][id]
 
     def same(self, id: str, method: str, other: str, dataset: str | None = None) -> str | None:
         """The id of a question in another method's run, which may be another one; None where it
         has no answer there.
         """
         record, line = self.record(id, method, dataset)
-        at = next(at for at, of in self._by.items() if of is record)
-        key = next(key for key, one in self._keys[at].items() if one is line)
+        at = next(at for at, run in self._by.items() if run is record)
+        key = next(key for key, asked in self._keys[at].items() if asked is line)
         others = self._keys.get((at[0], choice("method", other, self.names)), {})
         return others[key]["id"] if key in others else None
 
@@ -367,7 +360,7 @@ class Runs:
 
     def cause_finder(self, dataset: str) -> CauseFinder:
         if choice("data set", dataset, self.datasets) not in self._finders:
-            record = next(record for (d, _), record in self._by.items() if d == dataset)
+            record = next(record for at, record in self._by.items() if at[0] == dataset)
             self._finders[dataset] = CauseFinder.of(dataset, record.config)
         return self._finders[dataset]
 
@@ -382,11 +375,10 @@ class Runs:
     def _find_cause(self, record: RunRecord, id: str, line: Line) -> Cause | None:
         if id in record.causes:
             return Cause(*record.causes[id])
-        failed, em = line["ended"] == "error", line["em"]
-        if not failed and (em is None or em >= _RIGHT):
+        wrong = line["em"] is not None and line["em"] < _RIGHT
+        if not wrong and line["ended"] != "error":
             return None
-        finder = self.cause_finder(record.config["dataset"]["name"])
-        return finder.cause(line, self.kept_trace(record, id))
+        return self.cause_finder(record.dataset).cause(line, self.kept_trace(record, id))
 
     def __repr__(self) -> str:
         asked = sum(map(len, self.compared("all").asked.values()))
@@ -398,3 +390,48 @@ class Runs:
 
     def _repr_html_(self) -> str:
         return self.table().to_html()
+
+
+# -- questions that were chosen --------------------------------------------------------------------
+
+
+def remark_selection(
+    expressions: Sequence[str], choosing: Iterable[str], tested: Iterable[str]
+) -> list[str]:
+    """The lines below a table of the questions that ``expressions`` chose, where ``tested`` methods
+    would be compared.
+
+    A choice by the answers of the ``choosing`` methods does not measure a method: among the
+    questions that it got wrong it has no exact match, whatever it is compared with.
+    """
+    lines = [f"only questions chosen by: {'; '.join(expressions)}"] if expressions else []
+    if chosen := sorted(set(choosing) & set(tested)):
+        lines.append(
+            f"no test: what {' and '.join(chosen)} answered chose the questions, so a difference"
+            " here says how they were chosen, not which method is better; test on all questions, or"
+            " on those of a type"
+        )
+    return lines
+
+
+def find_names(expression: str) -> set[str]:
+    try:
+        nodes = ast.walk(ast.parse(expression.strip(), mode="eval"))
+    except SyntaxError:  # pandas accepts names between backticks
+        return set(re.findall(r"\w+", expression))
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def evaluate(frame: pd.DataFrame, expression: str) -> pd.Series:
+    """Which rows of ``frame`` an expression is true for; a missing value counts as false."""
+    try:
+        mask = frame.eval(expression)
+        return mask.astype("boolean").fillna(False).astype(bool)
+    except pd.errors.UndefinedVariableError as error:
+        choice("column", str(error).split("'")[1], frame.columns)
+        raise
+    except Exception as error:  # noqa: BLE001 - pandas raises whatever an expression meets
+        raise SettingError(
+            f"{shown(expression)} cannot be read ({shown(str(error))}); write an expression over "
+            f"{', '.join(frame.columns)}, such as 'em < 1 and retrievals > 2'"
+        ) from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,12 +70,12 @@ def paired_all(
     intervals = bootstrap(differences, [(-1.0, 1.0) if scores else None for *_, scores in pairs])
     exact = [_exact_p(difference, samples) for difference in differences]
     undecided = [d for d, p in zip(differences, exact, strict=True) if p is None]
-    drawn = _draw_p(undecided, samples)
+    uneven = iter(in_columns(undecided, lambda columns: _count_uneven(columns, samples)))
     tests = []
     for mean, d, p in zip(intervals, differences, exact, strict=True):
         floor = PairedTest.floor
         if p is None:
-            p = next(drawn)
+            p = float(next(uneven) / samples)
             floor = 1 / samples
         won = int((d > 0).sum())
         lost = int((d < 0).sum())
@@ -85,7 +85,8 @@ def paired_all(
 
 def _subtract(a: Numbers, b: Numbers) -> np.ndarray:
     """a - b, (n,). Raises ``SettingError`` for results that cannot be paired."""
-    first, second = check_numbers("a", a), check_numbers("b", b)
+    first = check_numbers("a", a)
+    second = check_numbers("b", b)
     if len(first) != len(second):
         raise SettingError(
             f"{len(first)} and {len(second)} results cannot be paired; give both for the same"
@@ -110,12 +111,6 @@ def _exact_p(difference: np.ndarray, samples: int) -> float | None:
     m = len(signed)
     plus = np.arange(2**m)[:, None] >> np.arange(m) & 1  # (2^m, m) which signs are +
     return float(_reach(plus, signed[:, None]).mean())
-
-
-def _draw_p(differences: Sequence[np.ndarray], samples: int) -> Iterator[float]:
-    """p of each of some differences (n,) by random signs."""
-    counted = in_columns(differences, lambda columns: _count_uneven(columns, samples))
-    return (float(uneven / samples) for uneven in counted)
 
 
 def _count_uneven(differences: np.ndarray, samples: int) -> np.ndarray:

@@ -42,12 +42,10 @@ class Sweep:
         written form.
         """
         values = tuple(method.settings[self.setting] for method in self.methods)
-        if self.setting in ("when", "what") and len(set(values)) < len(values):
-            return tuple(
-                str(one.trigger if self.setting == "when" else one.formulator)
-                for one in self.methods
-            )
-        return values
+        part = {"when": "trigger", "what": "formulator"}.get(self.setting)
+        if part is None or len(set(values)) == len(values):
+            return values
+        return tuple(str(getattr(method, part)) for method in self.methods)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -58,25 +56,19 @@ class Sweep:
         ``intervals.summarize_lines``. The means are over the questions that failed at no value;
         ``failed`` counts those that did at this one, and ``attrs["notes"]`` says why.
         """
-        failed = [{line["id"] for line in record.failed} for record in self.records]
-        some = (
-            ids
-            for ids, record in zip(failed, self.records, strict=True)
-            if len(ids) < len(record.predictions)
-        )
-        lost = set[str]().union(*some)
-        rows = [
-            {"setting": self.setting, "value": value}
-            | summarize_lines([line for line in record.predictions if line["id"] not in lost])
-            | {"failed": len(ids)}
-            for value, record, ids in zip(self.values, self.records, failed, strict=True)
-        ]
+        lost = set[str]()
+        for record in self.records:
+            if len(record.failed) < len(record.predictions):
+                lost.update(line["id"] for line in record.failed)
+        rows = []
+        for value, record in zip(self.values, self.records, strict=True):
+            lines = [line for line in record.predictions if line["id"] not in lost]
+            means = summarize_lines(lines)
+            known = {"setting": self.setting, "value": value}
+            rows.append(known | means | {"failed": len(record.failed)})
         table = pd.DataFrame(rows).drop(columns=["tokens_low", "tokens_high"])
-        table = (
-            table
-            if on_a_scale(self.values)
-            else table.assign(value=pd.Series(self.values, dtype=object))
-        )
+        if not on_a_scale(self.values):
+            table["value"] = pd.Series(self.values, dtype=object)
         table.attrs["notes"] = self._list_failures()
         return table
 

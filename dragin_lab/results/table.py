@@ -5,23 +5,23 @@ pandas writes it as text, HTML, Markdown, LaTeX and CSV.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from dragin_lab.checks import choice
 from dragin_lab.data.exemplars import among_exemplars, say_among
-from dragin_lab.results.compared import Compared
-from dragin_lab.results.conditions import At, list_differences, list_idle_thresholds
-from dragin_lab.results.latex import ROWS, escape_latex, write_environment
+from dragin_lab.results.compared import Compared, Named, list_differences, list_idle_thresholds
 from dragin_lab.results.statistics import PairedTest
 from dragin_lab.run.intervals import Interval, describe_failures, write_interval
-from dragin_lab.run.rundir import Line, RunRecord, own_metrics
+from dragin_lab.run.rundir import Line, own_metrics
 from dragin_lab.text import csv_text
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pandas.io.formats.style import Styler
 
 FORMATS = ("text", "html", "markdown", "latex", "csv")
@@ -34,6 +34,39 @@ TESTED = "test (EM: McNemar, exact; else by permutation)"
 #: What a table has of each data set: heading, entry of a prediction line, decimals.
 _SCORED = (("EM", "em", 3), ("F1", "f1", 3))
 _COUNTS = (("retrievals", "retrievals", 2), ("tokens", "tokens", 1))
+ROWS = 40  # the most of several data sets in one ``table``
+#: A table that is wider than the text is made as wide as it.
+_FITTED = "\\resizebox{\\ifdim\\width>\\textwidth \\textwidth\\else\\width\\fi}{!}{%\n"
+#: What LaTeX would not print as it is. A bracket or a star after the end of a row would be read as
+#: its option.
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": "$<$",
+        ">": "$>$",
+        "|": "$|$",
+        '"': "''",
+        "θ": r"$\theta$",
+        "−": "$-$",
+        "×": r"$\times$",
+        "–": "--",
+        "’": "'",
+        "…": r"\dots{}",
+        "[": "{[}",
+        "]": "{]}",
+        "*": "{*}",
+        "\n": " ",
+    }
+)
 #: The parts of a cell, by their headings.
 Parts = dict[str, Any]
 #: Cells by column (heading, measure).
@@ -78,8 +111,6 @@ class Table:
 
     def to_string(self, width: int | None = None) -> str:
         """Plain text, folded between columns to at most ``width`` characters."""
-        import pandas as pd
-
         with pd.option_context("display.unicode.east_asian_width", True):
             lines = _drop_idle(self.sheet).to_string(line_width=width).splitlines()
         return "\n".join([self.title, "", *map(str.rstrip, lines), "", *self.about]).rstrip()
@@ -119,15 +150,16 @@ class Table:
         notes = self._notes
         if not intervals:
             notes = [line.partition("; brackets:")[0] for line in notes]
-        title, label = caption or self.title, label or self.label
+        title = caption or self.title
+        label = label or self.label
         blocks = _stack(_choose(self.sheet, intervals))
         tables = []
         for number, (heading, block) in enumerate(blocks.items(), 1):
             styler = _style(block, escape_latex, r"\bfseries {}")
-            of = f"{title}: {heading}" if heading else title
-            own = f"{label}-{number}" if heading else label
+            titled = f"{title}: {heading}" if heading else title
+            labelled = f"{label}-{number}" if heading else label
             below = notes if number == len(blocks) else []
-            tables.append(write_environment(styler, of, own, below))
+            tables.append(write_environment(styler, titled, labelled, below))
         return "\n\n".join(tables)
 
     @property
@@ -151,9 +183,9 @@ class Table:
 # -- cells -----------------------------------------------------------------------------------------
 
 
-def numbers_of(own: str, mean: Interval, base: str, test: PairedTest | None) -> Parts:
+def numbers_of(name: str, mean: Interval, base: str, test: PairedTest | None) -> Parts:
     """The parts of a cell as ``Table.frame`` has them."""
-    parts: Parts = {own: mean.mean, "low": mean.low, "high": mean.high, "n": mean.n}
+    parts: Parts = {name: mean.mean, "low": mean.low, "high": mean.high, "n": mean.n}
     if test is not None:
         minus = f"minus {base}"
         parts[minus] = test.difference
@@ -162,10 +194,10 @@ def numbers_of(own: str, mean: Interval, base: str, test: PairedTest | None) -> 
     return parts
 
 
-def texts_of(own: str, mean: Interval, base: str, test: PairedTest | None, places: int) -> Parts:
+def texts_of(name: str, mean: Interval, base: str, test: PairedTest | None, places: int) -> Parts:
     """The parts of a cell as they are shown, with so many decimals."""
     ends = write_interval(mean.low, mean.high, places=places)
-    parts: Parts = {own: f"{mean.mean:z.{places}f}", "95 %": ends}
+    parts: Parts = {name: f"{mean.mean:z.{places}f}", "95 %": ends}
     if test is not None:
         parts[f"− {base}"] = f"{test.difference:+z.{places}f} (p {test.p})"
     return parts
@@ -173,8 +205,6 @@ def texts_of(own: str, mean: Interval, base: str, test: PairedTest | None, place
 
 def spread(columns: Columns, index: pd.Index) -> pd.DataFrame:
     """A column (heading, measure, part) for each part that some cell of a column has."""
-    import pandas as pd
-
     frames = {at: pd.DataFrame(cells, index=index) for at, cells in columns.items()}
     frame = pd.concat(frames, axis="columns", names=["", "measure", "part"])
     return frame.dropna(axis="columns", how="all")
@@ -217,8 +247,6 @@ def _style(sheet: pd.DataFrame, escape: Callable[[str], str], bold: str) -> Styl
 
 def _drop_idle(sheet: pd.DataFrame) -> pd.DataFrame:
     """Without the rows of headings that say nothing."""
-    import pandas as pd
-
     headings = sheet.columns
     idle = [level for level in headings.names[:-1] if not any(headings.get_level_values(level))]
     parts = {*headings.get_level_values("part")}
@@ -246,8 +274,6 @@ def _choose(sheet: pd.DataFrame, intervals: bool) -> pd.DataFrame:
 
 def _stack(sheet: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Several data sets one under another: in one sheet under "", where that is not too long."""
-    import pandas as pd
-
     headings = sheet.columns.unique(0)
     if len(headings) == 1 or not any(sheet.columns.get_level_values("measure")):
         return {"": sheet}
@@ -261,6 +287,38 @@ def _stack(sheet: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {"": pd.concat(blocks, names=["data set"]).fillna("")}
 
 
+# -- LaTeX -----------------------------------------------------------------------------------------
+
+
+def escape_latex(text: Any) -> str:
+    """A text that LaTeX prints as it is, with a minus before a number."""
+    signed = re.sub(r"(?<![\w-])-(?=\.?\d)", "−", str(text))
+    return signed.replace("--", "-\0-").translate(_LATEX).replace("\0", "{}")
+
+
+def write_environment(styler: Styler, caption: str, label: str, notes: Sequence[str]) -> str:
+    """A ``table`` at most as wide as the text, with its notes below."""
+    frame = styler.data
+    text = styler.to_latex(
+        hrules=True,
+        caption=escape_latex(caption),
+        label=label,
+        column_format="l" * frame.index.nlevels + "r" * frame.shape[1],
+        position_float="centering",
+        multirow_align="naive",
+        multicol_align="c",
+        clines="skip-last;data" if frame.index.nlevels > 1 else None,
+    ).rstrip()
+    text = re.sub(r"\\cline\{[-\d]+\}\n\\bottomrule", r"\\bottomrule", text)
+    text = text.replace(r"\begin{tabular}", _FITTED + r"\begin{tabular}")
+    text = text.replace(r"\end{tabular}", r"\end{tabular}}")
+    if not notes:
+        return text
+    below = r"\par\medskip\begin{minipage}{\linewidth}\footnotesize\raggedright "
+    below += " \\\\\n".join(map(escape_latex, notes)) + r"\end{minipage}"
+    return text.replace(r"\end{table}", f"{below}\n\\end{{table}}")
+
+
 # -- means of runs ---------------------------------------------------------------------------------
 
 
@@ -272,25 +330,25 @@ def comparing(base: str, test: str) -> str:
     )
 
 
-def means_table(records: Mapping[At, RunRecord], compared: Compared, base: str = "") -> Table:
+def means_table(records: Named, compared: Compared, base: str) -> Table:
     """Exact match, F1, custom metrics, retrievals and tokens per question, and how many answers are
     unreadable.
 
     The methods are compared on the questions of ``compared``, and tested against ``base`` on those
     of both.
     """
-    import pandas as pd
-
     numbers: Columns = {}
     texts: Columns = {}
     tests = compared.tests(base) if base else {}
     for dataset in compared.datasets:
         heading = "" if len(compared.datasets) == 1 else dataset  # the title names it
-        answers = {at: [*compared.lines(at).values()] for at in _runs_on(dataset, compared)}
+        answers = {}
+        for name in compared.names:
+            answers[dataset, name] = list(compared.lines((dataset, name)).values())
         counts = [len(lines) if at in records else None for at, lines in answers.items()]
         numbers[heading, "n"] = [{"": n} for n in counts]
         texts[heading, "n"] = [{"": "" if n is None else f"{n:,}"} for n in counts]
-        for measure, key, places in _measures_of(answers):
+        for measure, key, places in _measures_of(answers.values()):
             means = [compared.intervals.get((at, key)) for at in answers]
             cells: list[Parts] = [{} for _ in answers]
             shown: list[Parts] = [{} for _ in answers]
@@ -301,10 +359,11 @@ def means_table(records: Mapping[At, RunRecord], compared: Compared, base: str =
                     shown[row] = texts_of("mean", mean, base, test, places)
             if key in ("em", "f1"):
                 _mark_best(means, shown)
-            numbers[heading, measure], texts[heading, measure] = cells, shown
+            numbers[heading, measure] = cells
+            texts[heading, measure] = shown
         unreadable = [{"": _count_unreadable(lines)} for lines in answers.values()]
         numbers[heading, "unreadable"] = texts[heading, "unreadable"] = unreadable
-    labels = [name + _incomplete(_runs_of(name, records)) for name in compared.names]
+    labels = [name + _incomplete(name, records) for name in compared.names]
     index = pd.Index(labels, name="method")
     datasets = compared.datasets
     title = ", ".join(datasets) if len(datasets) < 4 else f"{len(datasets)} data sets"
@@ -318,17 +377,9 @@ def means_table(records: Mapping[At, RunRecord], compared: Compared, base: str =
     return Table(f"{title}: means per question", spread(numbers, index), sheet, about)
 
 
-def _runs_on(dataset: str, compared: Compared) -> list[At]:
-    return [(dataset, name) for name in compared.names]
-
-
-def _runs_of(name: str, records: Mapping[At, RunRecord]) -> list[RunRecord]:
-    return [record for (_, method), record in records.items() if method == name]
-
-
-def _measures_of(answers: Mapping[At, list[Line]]) -> list[tuple[str, str, int]]:
+def _measures_of(answers: Iterable[list[Line]]) -> list[tuple[str, str, int]]:
     """Heading, entry of a prediction line and decimals of what a data set's answers have."""
-    every = [line for lines in answers.values() for line in lines]
+    every = [line for lines in answers for line in lines]
     scored = any(line["em"] is not None for line in every)
     custom = [(name, name, 3) for name in own_metrics(every)]
     return [*(_SCORED if scored else ()), *custom, *_COUNTS]
@@ -347,17 +398,20 @@ def _mark_best(means: Sequence[Interval | None], texts: list[Parts]) -> None:
             parts["mean"] += "*"
 
 
-def _incomplete(records: list[RunRecord]) -> str:
+def _incomplete(name: str, records: Named) -> str:
     """What keeps a method's means from being those of all questions, in brackets; "" for
     nothing.
     """
-    asked = sum(record.config["dataset"]["questions"] for record in records)
-    lines = [line for record in records for line in record.predictions]
-    failed = sum(len(record.failed) for record in records)
-    small = sum("window" in line for line in lines)
+    asked = answered = failed = small = 0
+    for (_, method), record in records.items():
+        if method == name:
+            asked += record.asked
+            answered += len(record.predictions)
+            failed += len(record.failed)
+            small += sum("window" in line for line in record.predictions)
     remarks = []
-    if len(lines) < asked:
-        remarks.append(f"{len(lines)} of {asked}")
+    if answered < asked:
+        remarks.append(f"{answered} of {asked}")
     if failed:
         remarks.append(f"{failed} failed")
     if small:
@@ -365,10 +419,12 @@ def _incomplete(records: list[RunRecord]) -> str:
     return f" ({', '.join(remarks)})" if remarks else ""
 
 
-def _about(records: Mapping[At, RunRecord], compared: Compared) -> list[str]:
+def _about(records: Named, compared: Compared) -> list[str]:
     answers = {at: [*compared.lines(at).values()] for at in records}
     n = _span([len(lines) for lines in answers.values()])
-    scored = _span([sum(line["em"] is not None for line in own) for own in answers.values()])
+    scored = _span(
+        [sum(line["em"] is not None for line in lines_of_run) for lines_of_run in answers.values()]
+    )
     part = "" if scored in (n, "0") else f", {scored} of them scored"
     lines = [f"n = {n} question{'' if n == '1' else 's'}{part}; {INTERVALS}", *compared.about]
     lines += describe_failures([line for record in records.values() for line in record.predictions])
@@ -377,19 +433,20 @@ def _about(records: Mapping[At, RunRecord], compared: Compared) -> list[str]:
         lines.append(
             "unreadable answers to yes-or-no questions count as no, as in the released code"
         )
-    among: dict[tuple[str, str], None] = {}
-    silent, hint = 0, ""
-    for at, own in answers.items():
-        shown = [exemplar.get("question", "") for exemplar in templates[at].get("exemplars", ())]
-        asked = [(line["question"], line["question"]) for line in own]
-        among |= dict.fromkeys((at[0], text) for text in among_exemplars(asked, shown))
-        empty = sum(not line["text"].strip() for line in own)
+    among = set[tuple[str, str]]()
+    silent = 0
+    hint = ""
+    for at, answered in answers.items():
+        shown = [exemplar.get("question", "") for exemplar in templates[at]["exemplars"]]
+        asked = [(line["question"], line["question"]) for line in answered]
+        among.update((at[0], text) for text in among_exemplars(asked, shown))
+        empty = sum(not line["text"].strip() for line in answered)
         silent += empty
         if empty and templates[at].get("layout") != "chat":
             hint = '; an instruct model may need layout="chat"'
     if among:
         lines.append(say_among([*among]))
-    unknown = [one for record in records.values() for one in record.config.get("not_known", ())]
+    unknown = [part for record in records.values() for part in record.config.get("not_known", ())]
     lines += dict.fromkeys(unknown)
     if silent:
         total = sum(map(len, answers.values()))
@@ -401,5 +458,6 @@ def _about(records: Mapping[At, RunRecord], compared: Compared) -> list[str]:
 
 
 def _span(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
+    low = min(counts)
+    high = max(counts)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"

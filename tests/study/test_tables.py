@@ -16,10 +16,9 @@ from run_folders import write_config, write_run
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
-from dragin_lab.results.latex import escape_latex
 from dragin_lab.results.paper_tables import table
 from dragin_lab.results.statistics import PairedTest, paired
-from dragin_lab.results.table import FORMATS, Table, texts_of
+from dragin_lab.results.table import FORMATS, Table, escape_latex, texts_of
 from dragin_lab.run.intervals import Interval, bootstrap, proportion
 from dragin_lab.run.rundir import read_config
 
