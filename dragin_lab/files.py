@@ -6,18 +6,15 @@ import errno
 import os
 import re
 import secrets
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from dragin_lab.checks import refuse_password
-from dragin_lab.errors import DataError, DraginLabError, RunError, SettingError
+from dragin_lab.errors import DataError, DraginLabError, SettingError
 
 LOCK = ".lock"  # in a folder that one process at a time may write to
-#: Bytes of a run's file: those of about a million predictions.
-LARGEST = 2**30
 
 _ELSEWHERE = "set XDG_CACHE_HOME to a folder that you may write to"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a drive of Windows has one letter
@@ -69,27 +66,6 @@ def as_path(given: Any, error: type[DraginLabError] = SettingError, *, local: bo
             f"{text[:60]!r} is not a path ({refused}); give the name of a file or a folder"
         ) from None
     return path
-
-
-def read_bounded(path: Path | zipfile.Path) -> bytes:
-    """The bytes of a run's file, which may come from someone else.
-
-    Raises ``RunError`` for a file that cannot be read, and for one of more than ``LARGEST`` bytes,
-    whatever its size is said to be.
-    """
-    chunks, size = list[bytes](), 0
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(2**20):
-                chunks.append(chunk)
-                if (size := size + len(chunk)) > LARGEST:
-                    raise RunError(
-                        f"{path}: has more than {LARGEST:,} bytes, and no more are read; give a"
-                        " smaller file"
-                    )
-    except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
-    return b"".join(chunks)
 
 
 def user_cache() -> Path:

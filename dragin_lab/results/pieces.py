@@ -22,7 +22,7 @@ from dragin_lab.catalog.exchanged import exchange_settings
 from dragin_lab.core.budget import NEVER
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
-from dragin_lab.files import clear_drafts, read_bounded, write_whole
+from dragin_lab.files import clear_drafts, write_whole
 from dragin_lab.run.batches import answer_each
 from dragin_lab.run.rundir import (
     TRACES,
@@ -32,6 +32,7 @@ from dragin_lab.run.rundir import (
     Prediction,
     RunError,
     encode_lines,
+    read_bounded,
     split_lines,
     trace_name,
 )

@@ -30,12 +30,14 @@ from msgspec import Meta
 
 from dragin_lab.checks import several
 from dragin_lab.errors import RunError, TraceFileError
-from dragin_lab.files import LARGEST, as_path, is_set_aside, read_bounded
+from dragin_lab.files import as_path, is_set_aside
 from dragin_lab.trace.file import read_trace
 from dragin_lab.trace.trace import Trace
 from dragin_lab.warning import warn
 
 FORMAT = 2
+#: Bytes of a run's file: those of about a million predictions.
+LARGEST = 2**30
 CONFIG = "run.json"
 PREDICTIONS = "predictions.jsonl"
 TIMINGS = "timings.jsonl"
@@ -253,6 +255,29 @@ def _read_files(folder: Path, root: Root) -> RunRecord:
     causes = {id: line.pop("cause") for id, line in lines.items() if "cause" in line}
     attributed = {id: line.pop("attributed") for id, line in lines.items() if "attributed" in line}
     return RunRecord(folder, config, list(lines.values()), timings, causes, attributed, root)
+
+
+def read_bounded(path: Root) -> bytes:
+    """The bytes of a run's file, which may come from someone else.
+
+    Raises ``RunError`` for a file that cannot be read, and for one of more than ``LARGEST`` bytes,
+    whatever its size is said to be.
+    """
+    chunks = list[bytes]()
+    size = 0
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(2**20):
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > LARGEST:
+                    raise RunError(
+                        f"{path}: has more than {LARGEST:,} bytes, and no more are read; give a"
+                        " smaller file"
+                    )
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
+    return b"".join(chunks)
 
 
 def read_config(folder: Root) -> Facts:

@@ -202,7 +202,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 def test_a_file_of_a_run_is_read_up_to_a_size(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragin_lab.files.LARGEST", (folder / name).stat().st_size - 1)
+    monkeypatch.setattr("dragin_lab.run.rundir.LARGEST", (folder / name).stat().st_size - 1)
     with pytest.raises(RunError, match=r"has more than [\d,]+ bytes, and no more are read"):
         answer(folder, COUNT)
 
