@@ -24,7 +24,8 @@ class Drawn:
     """A method whose function stands in the views; they are imported when it is first asked for."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.home, self.name = owner, name
+        self.home = owner
+        self.name = name
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
         for open_views in openers:

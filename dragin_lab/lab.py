@@ -115,15 +115,18 @@ class Lab(AbstractContextManager["Lab"]):
     ) -> None:
         self._given = {"model": model, "corpus": corpus, "retriever": retriever, "fields": fields}
         check_arguments(self._given, layout, loading)
-        self.seed, self.layout = count("seed", seed, 0), layout
-        self.cache, self.uncached = as_cache(cache), cache is False
+        self.seed = count("seed", seed, 0)
+        self.layout = layout
+        self.cache = as_cache(cache)
+        self.uncached = cache is False
         self.prompt = (
             exemplars if isinstance(exemplars, PromptTemplate | None) else template_of(exemplars)
         )
         self._given["retriever"] = (
             retriever if isinstance(retriever, str | None) else as_retriever(retriever)
         )
-        self._loading, self._opened = loading, dict[str, Any]()
+        self._loading = loading
+        self._opened = dict[str, Any]()
         # of chat templates that write the date
         self._day = datetime.now().isoformat(timespec="seconds")
 
@@ -154,7 +157,8 @@ class Lab(AbstractContextManager["Lab"]):
         if not isinstance(changes.get("retriever"), str | None):
             arguments["corpus"] = arguments["fields"] = None
         lab = Lab(**arguments | changes)
-        lab._opened, lab._day = opened, self._day
+        lab._opened = opened
+        lab._day = self._day
         return lab
 
     @property
@@ -202,7 +206,8 @@ class Lab(AbstractContextManager["Lab"]):
         return self._open("retriever", self._open_retriever)
 
     def _open_retriever(self) -> Retriever:
-        given, corpus = self._given["retriever"], self._given["corpus"]
+        given = self._given["retriever"]
+        corpus = self._given["corpus"]
         if not isinstance(given, str | None):
             return given
         opened = (
@@ -414,7 +419,8 @@ class Lab(AbstractContextManager["Lab"]):
             alone=True,
         )
         chosen = [as_method(method, {}) for method in given]
-        asked, setup = as_benchmark(questions, limit, fields), self.setup(*chosen)
+        asked = as_benchmark(questions, limit, fields)
+        setup = self.setup(*chosen)
         if flag("attribute", attribute) and traces is False:
             raise SettingError(
                 "attribute=True measures the traces that a run keeps; leave traces=False out"
@@ -450,7 +456,8 @@ class Lab(AbstractContextManager["Lab"]):
         ``run``.
         """
         setting, methods = read_sweep(method, settings)
-        asked, setup = as_benchmark(questions, limit, fields), self._setup_sharing(*methods)
+        asked = as_benchmark(questions, limit, fields)
+        setup = self._setup_sharing(*methods)
         return run_values(setup, asked, setting, methods, output, batch_size, progress)
 
     def curve(
@@ -478,7 +485,8 @@ class Lab(AbstractContextManager["Lab"]):
         its own, sampled decoding and a cluster. An interrupt carries what is finished as
         ``.curve``.
         """
-        chosen, asked = as_method(method, settings), as_benchmark(questions, limit, fields)
+        chosen = as_method(method, settings)
+        asked = as_benchmark(questions, limit, fields)
         making = begin_curve(
             self._setup_sharing(chosen),
             chosen,

@@ -48,7 +48,9 @@ class Progress(tqdm):
     """
 
     def __init__(self, name: str, total: int, earlier: Iterable[dict[str, Any]] = ()) -> None:
-        self._scored, self._exact, self._failed = 0, 0.0, 0
+        self._scored = 0
+        self._exact = 0.0
+        self._failed = 0
         initial = sum(self._add_up(line) for line in earlier)
         self._place = _open_place()
         # services have no standard error, or one of their own

@@ -87,7 +87,8 @@ def split_credentials(address: str) -> tuple[str, str]:
 
 def facts_html(title: str, facts: Mapping[str, object]) -> str:
     """What is known of an object, as a notebook shows it; what is empty is left out."""
-    start, rows = 'style="text-align: start"', ""
+    start = 'style="text-align: start"'
+    rows = ""
     for name, value in facts.items():
         if value not in (None, "", ()):
             shown = escape(printable(value))

@@ -18,7 +18,9 @@ class LabWarning(UserWarning):
 
 def warn(message: str) -> None:
     """Warn at the nearest line of the user, who can change no other."""
-    level, frame = 1, inspect.currentframe()
+    level = 1
+    frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_OTHERS):
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     warnings.warn(message, LabWarning, stacklevel=level)

@@ -114,7 +114,8 @@ def _read_rows(name: str) -> list[dict[str, Any]]:
         data = lzma.decompress(path.read_bytes())
     except (OSError, ValueError, lzma.LZMAError) as error:
         raise DataError(f"{path} cannot be read ({error}); install dragin_lab again") from None
-    checksum, wanted = sha256(data).hexdigest(), manifest["files"][path.name]["sha256"]
+    checksum = sha256(data).hexdigest()
+    wanted = manifest["files"][path.name]["sha256"]
     if checksum != wanted:
         raise DataError(
             f"{path} is damaged: its lines have the SHA-256 {checksum[:12]}…, the manifest has"

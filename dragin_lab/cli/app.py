@@ -24,7 +24,10 @@ from dragin_lab.cli.setup import corpus, data, doctor
 from dragin_lab.errors import DraginLabError
 from dragin_lab.warning import LabWarning
 
-DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+DONE = 0
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
 LONGEST = 1000  # characters of a line of an error, which may repeat what was given
 
 

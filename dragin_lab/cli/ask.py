@@ -51,7 +51,8 @@ def ask(
     asked = check_question(question, gold or None)
     lab = shared.open_lab(options, exemplars=options["exemplars"])
     events = lab.stream(asked, methods[0])
-    trace, delivered = events.trace, True
+    trace = events.trace
+    delivered = True
     try:
         follow_events(events)
     except DraginLabError as error:
@@ -77,7 +78,8 @@ def follow_events(events: Stream) -> None:
     """
     from dragin_lab.run.episodes import Decided, Retrieved, StepDone, TokenWritten
 
-    live, dim = sys.stderr.isatty(), is_coloured(sys.stderr)
+    live = sys.stderr.isatty()
+    dim = is_coloured(sys.stderr)
     writing: tuple[int, str] | None = None
     try:
         for event in events if live else ():
@@ -129,7 +131,8 @@ def deliver_trace(trace: dl.Trace, save: str | None, html: str | None) -> bool:
     """Save, write and print a trace; whether all of it could be done. One that fails does not
     keep the others back.
     """
-    done, wrong = [], []
+    done = []
+    wrong = []
     for path, says, write in (
         (save, "trace", trace.save),
         (html, "page", lambda path: dl.page(path, trace)),

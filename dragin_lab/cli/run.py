@@ -30,7 +30,8 @@ from dragin_lab.views.facts import plural
 #: one.
 DEMO_BATCH = 20
 #: Tokens of its answers at least, and words of DRAGIN's queries: fewer than these short texts have.
-DEMO_TOKENS, DEMO_TOP_N = 96, 5
+DEMO_TOKENS = 96
+DEMO_TOP_N = 5
 
 
 _preset_option = shared.option(

@@ -109,4 +109,7 @@ class EveryN(Clock):
 class EverySentence(Clock):
     """Every sentence, and at the start (FS-RAG)."""
 
-    name, source, sentences, reason = "every-sentence", "DRAGIN Table 1", True, "every sentence"
+    name = "every-sentence"
+    source = "DRAGIN Table 1"
+    sentences = True
+    reason = "every sentence"

@@ -22,7 +22,10 @@ from dragin_lab.trace.draft import Draft
 class Rind(Trigger):
     """RIND: entropy x attention from later tokens x not a stop word (DRAGIN §3.1)."""
 
-    name, source, skip_stop_words, needs = "rind", "DRAGIN Eq. 1-5", True, ("received", "entropy")
+    name = "rind"
+    source = "DRAGIN Eq. 1-5"
+    skip_stop_words = True
+    needs = ("received", "entropy")
     #: Measured on development questions of Almanac and SmolLM2 (docs/results/thresholds.md). Table
     #: 9's values are on the released code's scale, which ``scale="sentence"`` gives.
     threshold: float = setting(0.25, label="RIND score")

@@ -49,7 +49,10 @@ class FlareLoop(SentenceLoop):
 class Probability(Trigger):
     """A token of the sentence written ahead is improbable: 1 - p above θ (FLARE)."""
 
-    name, source, loop, cut = "probability", "FLARE §3.2", FlareLoop, "sentence"
+    name = "probability"
+    source = "FLARE §3.2"
+    loop = FlareLoop
+    cut = "sentence"
     threshold: float = setting(0.2, label="1 − probability", top=1.0)
 
     def score(self, draft: Draft) -> np.ndarray:

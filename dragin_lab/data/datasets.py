@@ -84,7 +84,8 @@ def load_questions(
     """
     limit = None if limit is None else count("limit", limit)
     sample = None if sample is None else count("sample", sample)
-    seed, split = count("seed", seed, 0), None if split is None else check_text("split", split)
+    seed = count("seed", seed, 0)
+    split = None if split is None else check_text("split", split)
     if limit is not None and sample is not None:
         raise DataError(
             f"limit={limit} and sample={sample}: give one of them, the first so many or a random"

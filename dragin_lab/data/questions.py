@@ -48,7 +48,9 @@ _ALIASES = re.compile(
     r".?(answer|name|label|gold|response|text|form))",
     re.IGNORECASE,
 )
-_YES, _NO, _UNTOLD = ("true", "1", "yes"), ("false", "0", "no"), ("none", "")
+_YES = ("true", "1", "yes")
+_NO = ("false", "0", "no")
+_UNTOLD = ("none", "")
 #: What says that a question has no answer, and how it says so: MuSiQue-Full's, SQuAD 2's.
 FLAGS = {"answerable": _NO, "is_impossible": _YES}
 #: The fields of golds that stand in a mapping: TriviaQA's, SQuAD's, KILT's; and TriviaQA's word for
@@ -177,7 +179,8 @@ def _read_question(placed: Placed, fields: FieldNames, columns: Sequence[str]) -
             " fields='question=COLUMN'"
         )
     text = tabular.text_of(placed, "question", question)
-    separator, golds = fields.get("separator"), dict[str, None]()
+    separator = fields.get("separator")
+    golds = dict[str, None]()
     answers = {name: tabular.pick_value(placed, "answer", (name,), {}) for name in columns}
     if "answer" in fields and answers[fields["answer"]] is None:
         raise DataError(

@@ -137,12 +137,15 @@ def _find_separator(
     where several do as well.
     """
     rows_by = {sign: _first_rows(text, sign) for sign in signs}
-    most, best, even = 0, signs[0], set()
+    most = 0
+    best = signs[0]
+    even = set()
     for sign, rows in rows_by.items():
         first = rows[0] if rows else []
         names = len({*first}.intersection(known))
         if names > most:
-            most, best = names, sign
+            most = names
+            best = sign
         lengths = set(map(len, rows))
         if len(first) > 1 and len(lengths) == 1:
             even.add(sign)

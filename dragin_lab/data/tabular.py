@@ -106,9 +106,11 @@ def read_rows(
         rows = _load_saved(path)
     elif name.lower().endswith(TABLES):
         known = {*fields.values(), *chain.from_iterable(usual.values())}
-        name, rows = str(path), read_table(path, options, known, bare)
+        name = str(path)
+        rows = read_table(path, options, known, bare)
     else:
-        name, rows = str(path), _read_records(path)
+        name = str(path)
+        rows = _read_records(path)
     return islice(_place_rows(name, rows), limit)
 
 
@@ -186,7 +188,8 @@ def _place_rows(name: str, records: Iterable[Any]) -> Iterator[Placed]:
 
 def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
     with _import_package("pyarrow.parquet", path).ParquetFile(path) as file:
-        schema, features = file.schema_arrow, None
+        schema = file.schema_arrow
+        features = None
         if b'"ClassLabel"' in (schema.metadata or {}).get(b"huggingface", b""):
             features = _import_package("datasets", path).Features.from_arrow_schema(schema)
         for batch in file.iter_batches(_AT_ONCE):
@@ -250,7 +253,8 @@ def _naming(name: str) -> Iterator[Any]:
     try:
         yield datasets
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        why, todo = " ".join(str(error).split())[:200], cache_remedy(error)
+        why = " ".join(str(error).split())[:200]
+        todo = cache_remedy(error)
         then = f"; {todo}" if todo else ""
         raise DataError(f"{name}: cannot be loaded by datasets ({why}){then}") from None
 

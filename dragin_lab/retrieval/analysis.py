@@ -32,7 +32,8 @@ _SAMPLE = (
     " x86 H2O DNAs MSCs cafe\u0301 Galaxy S 北京の333メートル शक्ति Алекса́ндр Zu\u00adrich"
 )
 #: The apostrophes are those of Lucene's possessive filter.
-_POSSESSIVES, _ACRONYMS = re.compile(r"['’＇](?<=\w.)[sS]\b"), re.compile(r"s\b(?<=[A-Z]{2}s)")
+_POSSESSIVES = re.compile(r"['’＇](?<=\w.)[sS]\b")
+_ACRONYMS = re.compile(r"s\b(?<=[A-Z]{2}s)")
 #: Han and Hiragana, one by one, and runs of Katakana.
 _EAST_ASIAN = re.compile(
     "[\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"

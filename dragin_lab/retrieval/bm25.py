@@ -33,7 +33,9 @@ from dragin_lab.trace.trace import Passage
 _CORPUS = "give a Corpus, such as Corpus.load(...)"
 #: The DRAGIN authors' settings (reference-behaviour §4): Elasticsearch's defaults, and their tie
 #: breaker.
-K1, B, TIE_BREAKER = 1.2, 0.75, 0.5
+K1 = 1.2
+B = 0.75
+TIE_BREAKER = 0.5
 
 
 class _Lexical:
@@ -42,7 +44,9 @@ class _Lexical:
     kind = library = ""
     corpus: Corpus
     chosen: str | None = None  # why this retriever was chosen, where no spec names one
-    k1, b, tie_breaker = K1, B, TIE_BREAKER
+    k1 = K1
+    b = B
+    tie_breaker = TIE_BREAKER
 
     def search(self, query: str, k: int) -> list[Passage]:
         """At most k passages, best first, with their scores; equal scores in corpus order.
@@ -86,7 +90,8 @@ class BM25(_Lexical):
     Raises ``SettingError`` for settings outside their range.
     """
 
-    kind, library = "bm25", "rank-bm25"
+    kind = "bm25"
+    library = "rank-bm25"
 
     def __init__(
         self, corpus: Corpus, *, k1: float = K1, b: float = B, tie_breaker: float = TIE_BREAKER
@@ -128,7 +133,8 @@ class _Field(rank_bm25.BM25):
     doc_freqs: list[dict[str, int]]
 
     def __init__(self, documents: Iterable[list[str]], k1: float, b: float) -> None:
-        self.k1, self.b = k1, b
+        self.k1 = k1
+        self.b = b
         super().__init__(documents)
 
     def _calc_idf(self, nd: dict[str, int]) -> None:
@@ -136,7 +142,8 @@ class _Field(rank_bm25.BM25):
         since version 8.
         """
         self._column = {term: column for column, term in enumerate(nd)}
-        terms, times = array("i"), array("i")  # (postings,) each
+        terms = array("i")  # (postings,)
+        times = array("i")  # (postings,)
         for counts in self.doc_freqs:
             terms.extend(map(self._column.__getitem__, counts))
             times.extend(counts.values())
@@ -195,7 +202,8 @@ class Tantivy(_Lexical):
     def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
         if not counts:
             return []
-        query, limit = self._build_query(counts), 2 * k + 10
+        query = self._build_query(counts)
+        limit = 2 * k + 10
         # until no passage left out has the score of the k-th, so that equal ones are in corpus
         # order
         while True:

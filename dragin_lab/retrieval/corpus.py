@@ -33,11 +33,13 @@ class Corpus(Sequence[Passage]):
         self.passages: list[Passage] | Stored
         self._row_of: Callable[[str], int]
         if isinstance(sourced, Stored):
-            self.passages, self._row_of = sourced, sourced.row_of
+            self.passages = sourced
+            self._row_of = sourced.row_of
             self.fingerprint = str(sourced.about["fingerprint"])
             return
         rows: dict[str, int] = {}
-        self.passages, self._row_of = [], rows.__getitem__
+        self.passages = []
+        self._row_of = rows.__getitem__
         places: list[str] = []  # only messages need them
         for place, passage in sourced:
             if (first := rows.setdefault(compose(passage.id), len(places))) != len(places):

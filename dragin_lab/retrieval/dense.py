@@ -47,7 +47,8 @@ class Dense:
     kind = "dense"
 
     def __init__(self, corpus: Corpus, encoder: Encoder, file: Path | None = None) -> None:
-        self.corpus, self.encoder = corpus, encoder
+        self.corpus = corpus
+        self.encoder = encoder
         self._faiss = _import_package("faiss").__version__
         self._cut = ""  # what the encoder left out of the passages
         if file is not None and file.exists():
@@ -279,14 +280,17 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
     from dragin_lab.engines.identity import hash_weights
     from dragin_lab.engines.names import find_source, refuse_adapter
 
-    library, where = _import_package("sentence_transformers"), str(sources.choose_device(device))
+    library = _import_package("sentence_transformers")
+    where = str(sources.choose_device(device))
     # The embedded model's hidden states make a poor encoder, which needs no download.
     source, folder = find_source(embedded_model_path() if model == EMBEDDED else model)
     refuse_adapter(source)
     if folder is None:
-        name, whole = source, sources.hub_has(source, "modules.json")
+        name = source
+        whole = sources.hub_has(source, "modules.json")
     else:
-        name, whole = folder.resolve().name, (folder / "modules.json").is_file()
+        name = folder.resolve().name
+        whole = (folder / "modules.json").is_file()
     if model == EMBEDDED:
         name = EMBEDDED
     try:

@@ -162,7 +162,8 @@ class Opened:
             written = json.dumps(facts, default=plain)
         except (TypeError, ValueError):
             written = "null"
-        known, why = json.loads(written), ""
+        known = json.loads(written)
+        why = ""
         if not isinstance(known, dict) or not known:
             why = f"gives {str(facts)[:60]!r}; it must be a dictionary of facts that are plain data"
         elif hide_secrets(written) != written:
@@ -258,7 +259,8 @@ def _as_passage(result: Any, where: str) -> Passage:
     row = convert_record(
         f"{where}, {str(result)[:60]!r}", record, _Result, DataError, f"; give {_ACCEPTED}"
     )
-    id, title = row.id, row.title or ""
+    id = row.id
+    title = row.title or ""
     try:
         for name, value in (("id", str(id)), ("title", title), ("text", row.text)):
             check_text(name, value)
@@ -297,7 +299,10 @@ class Elasticsearch:
                 f"client is {type(client).__name__}; give a client, such as"
                 " elasticsearch.Elasticsearch('http://localhost:9200')"
             )
-        self.client, self.index, self.title, self.text = client, index, title, text
+        self.client = client
+        self.index = index
+        self.title = title
+        self.text = text
         self._about = self._describe()
 
     def search(self, query: str, k: int) -> list[Passage]:

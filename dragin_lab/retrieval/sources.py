@@ -26,7 +26,8 @@ BARE = {1: ("text",), 2: ("id", "text")}  # columns without a header: MS MARCO's
 LONGEST = 1_000_000
 #: Words per passage cut from a longer text (the paper's have 100), and how many of them the next
 #: one repeats.
-WORDS, OVERLAP = 100, 20
+WORDS = 100
+OVERLAP = 20
 _TEXTS = (".txt", ".md")
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
 _ACCEPTED = f"{tabular.ACCEPTED}, a BEIR folder, or a folder of .txt and .md files"
@@ -38,7 +39,8 @@ def open_source(source: Any, fields: Fields = None) -> tuple[str, Iterator[Sourc
     """The name of a source, and its passages in order. Raises ``DataError`` with the place of
     what is wrong.
     """
-    chosen, name = tabular.parse_fields(fields, FIELDS), type(source).__name__
+    chosen = tabular.parse_fields(fields, FIELDS)
+    name = type(source).__name__
     if isinstance(source, str | Path):
         name = str(source)
         if not name.startswith(tabular.HUB):
@@ -103,7 +105,8 @@ def _read_row(placed: Placed, fields: FieldNames) -> Sourced:
         if rest.strip() and heading in ("", title, f'"{title}"'):
             text = rest
         elif rest.strip() and not title and re.fullmatch('".+"', heading):
-            title, text = heading[1:-1], rest
+            title = heading[1:-1]
+            text = rest
     return place_passage(
         placed.place,
         tabular.id_of(placed, id),

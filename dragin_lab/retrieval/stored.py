@@ -39,7 +39,8 @@ from dragin_lab.retrieval.sources import Sourced, open_source
 from dragin_lab.text import compose, printable
 from dragin_lab.trace.trace import Passage
 
-MANIFEST, INDEX = "corpus.json", "tantivy"
+MANIFEST = "corpus.json"
+INDEX = "tantivy"
 #: Version of the folder's layout; any other is refused.
 FORMAT = 3
 _AT_ONCE = 4096  # passages read together
@@ -75,7 +76,9 @@ def _create_index(folder: Path) -> Any:
 
 def json_line(passage: Passage) -> bytes:
     """A passage as the line of JSON that is stored and fingerprinted."""
-    id, title, text = quoted(passage.id), quoted(passage.title), quoted(passage.text)
+    id = quoted(passage.id)
+    title = quoted(passage.title)
+    text = quoted(passage.text)
     return f'{{"id": {id}, "title": {title}, "text": {text}}}\n'.encode()
 
 
@@ -91,7 +94,8 @@ def _describe_layout() -> dict[str, Any]:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         about = dict(json.loads((folder / MANIFEST).read_bytes()))
-        about["passages"], about["fingerprint"] = int(about["passages"]), str(about["fingerprint"])
+        about["passages"] = int(about["passages"])
+        about["fingerprint"] = str(about["fingerprint"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise _no_corpus(folder, f"/{MANIFEST}: cannot be read ({str(error)[:200]})") from None
     for name, value in _describe_layout().items():
@@ -113,7 +117,8 @@ class Stored:
         try:
             index: Any = Index.open(str(self.folder / INDEX))
             index.config_reader(reload_policy="manual")  # no thread that watches the files
-            self.searcher, self.schema = index.searcher(), index.schema
+            self.searcher = index.searcher()
+            self.schema = index.schema
         except ValueError as error:  # from tantivy
             raise _no_corpus(self.folder, f": is damaged ({str(error)[:100]})") from None
         if (held := self.searcher.num_docs) != len(self):
@@ -259,10 +264,12 @@ def _write_corpus(name: str, sourced: Iterable[Sourced], folder: Path) -> None:
 
 def _add_passages(writer: Any, name: str, sourced: Iterable[Sourced]) -> tuple[int, str]:
     """Give the passages to a writer; returns their number and fingerprint."""
-    ids, fingerprint = array("q"), hashlib.sha256()  # a hash of each id
+    ids = array("q")  # a hash of each id
+    fingerprint = hashlib.sha256()
     with tqdm(sourced, desc=printable(name), unit=" passages", disable=None, leave=False) as bar:
         for _, passage in bar:
-            line, id = json_line(passage), compose(passage.id)
+            line = json_line(passage)
+            id = compose(passage.id)
             fingerprint.update(line)
             document = Document()  # its methods take a third of the time of its constructor
             document.add_integer("row", len(ids))

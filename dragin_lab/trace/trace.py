@@ -187,7 +187,10 @@ class Trace:
         return load_trace(Trace, path)
 
     # Figures of plotly and the page, which the views draw.
-    heatmap, selections, attention, overview = Drawn(), Drawn(), Drawn(), Drawn()
+    heatmap = Drawn()
+    selections = Drawn()
+    attention = Drawn()
+    overview = Drawn()
     fan = Drawn()
     _repr_mimebundle_ = Drawn()
 

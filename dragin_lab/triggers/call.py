@@ -124,7 +124,10 @@ class FollowUp(Call):
     answer after it.
     """
 
-    name, source, form, length = "follow-up", "FLARE Prompt D.2", "self-ask", 192
+    name = "follow-up"
+    source = "FLARE Prompt D.2"
+    form = "self-ask"
+    length = 192
     asking = "asks the follow-up question"
     not_asking = "asks no further question"
     opens: str = FOLLOW_UP
@@ -145,7 +148,10 @@ class SearchTag(Call):
     thinking.
     """
 
-    name, source, form, length = "search-tag", "Search-R1, infer.py", "search-r1", 1024
+    name = "search-tag"
+    source = "Search-R1, infer.py"
+    form = "search-r1"
+    length = 1024
     opens: str = "<search>"
     closes: str = "</search>"
     puts_in: str | None = "<information>{passages}</information>\n\n"

@@ -86,7 +86,10 @@ class CallLoop(Loop):
             self.keep(draft, cut, goes_on=True)
             return
         assert step.decision is not None
-        step.answer, step.discarded, step.decision.cut, self.step = self.text, draft.text, 0, None
+        step.answer = self.text
+        step.discarded = draft.text
+        step.decision.cut = 0
+        self.step = None
 
     def _insert_text(self, step: Step, text: str, author: str) -> None:
         """Add a text to the answer that the model did not write."""

@@ -41,7 +41,10 @@ class PrefixMargin(Trigger):
 
     name = "prefix-margin"
     source = "TARG (arXiv 2511.09803)"
-    loop, unit, pool, cut = PrefixLoop, "draft", "mean", "draft"
+    loop = PrefixLoop
+    unit = "draft"
+    pool = "mean"
+    cut = "draft"
     serves = frozenset({"nothing", "text"})
     threshold: float = setting(0.3, label="margin", top=1.0)
     first: int = setting(20, label="tokens judged", unit="tokens")

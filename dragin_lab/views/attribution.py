@@ -77,8 +77,10 @@ def attribution_page(source: Attribution) -> Page:
     """An attribution as a page: the answer's words by the passage that they come from, then what
     each passage gave.
     """
-    trace, record = source.trace, source.record
-    marks, used = source.words["mark"].value_counts(), source.retrievals["used"].sum()
+    trace = source.trace
+    record = source.record
+    marks = source.words["mark"].value_counts()
+    used = source.retrievals["used"].sum()
     shares = [f"{marks.get(name, 0)} {what}" for name, what in _COUNTED.items()]
     least = f"{short(record.least)} nat{'s' * (record.least != 1)}"
     rows = [

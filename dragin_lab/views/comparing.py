@@ -55,7 +55,8 @@ class Sentence:
 
     def likeness(self, other: Sentence) -> float:
         """Dice's coefficient of both sentences' trigrams."""
-        both, all = self.trigrams & other.trigrams, self.trigrams + other.trigrams
+        both = self.trigrams & other.trigrams
+        all = self.trigrams + other.trigrams
         return 2 * both.total() / all.total()
 
     def pieces(self, base: Sentence | None) -> list[tuple[int, str, bool, bool]]:
@@ -198,7 +199,8 @@ def align_sentences(texts: Sequence[Sequence[Sentence]]) -> list[list[Sentence |
                 merged.append([None] * number + [new])
             if next_row < len(slots):
                 merged.append([*slots[next_row], sentences[next_column]])
-            row, column = next_row + 1, next_column + 1
+            row = next_row + 1
+            column = next_column + 1
         slots = merged
     return slots
 
@@ -225,7 +227,8 @@ def _pair_alike(likeness: np.ndarray) -> list[tuple[int, int]]:
     row, column = divmod(int(likeness.argmax()), width)
     pairs = _pair_alike(likeness[:row, :column])
     pairs.append((row, column))
-    row, column = row + 1, column + 1
+    row = row + 1
+    column = column + 1
     for i, j in _pair_alike(likeness[row:, column:]):
         pairs.append((row + i, column + j))
     return pairs
@@ -259,14 +262,17 @@ def describe_answers(runs: Runs, answers: Sequence[tuple[str, str, str]]) -> str
     """Answers to one question, by data set, id and method: why they are wrong, where they first
     part, both traces.
     """
-    answered, traces = [], {}
+    answered = []
+    traces = {}
     for dataset, id, name in answers:
         record, line = runs.record(id, name, dataset)
         answered.append((name, line["answer"], runs.cause(id, name, dataset)))
         trace = runs.kept_trace(record, id)
         if trace is not None:
             traces[name] = trace
-    missing, difference, compared = len(traces) < len(answers), "", ""
+    missing = len(traces) < len(answers)
+    difference = ""
+    compared = ""
     if len(traces) > 1:
         first, second, *_ = traces.values()
         difference = _find_difference(first, second)

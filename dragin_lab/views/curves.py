@@ -219,5 +219,6 @@ def add_end(
 def add_arrow(figure: go.Figure, start: tuple[float, float], end: tuple[float, float]) -> None:
     """An arrow from one point to another, short of both."""
     arrow = {"showarrow": True, "arrowhead": 2, "standoff": 9, "startstandoff": 9, "text": ""}
-    (ax, ay), (x, y) = start, end
+    ax, ay = start
+    x, y = end
     figure.add_annotation(x=x, y=y, ax=ax, ay=ay, axref="x", ayref="y", **arrow)

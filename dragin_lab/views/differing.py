@@ -32,7 +32,9 @@ def draw_difference(found: Difference, cost: str = "retrievals") -> go.Figure:
     what ``other`` won.
     """
     choice("cost", cost, ("retrievals", "tokens"))
-    one, other, rows = found.one, found.other, found.table.head(ROWS)
+    one = found.one
+    other = found.other
+    rows = found.table.head(ROWS)
     left_out = f", the first {ROWS}" if len(found.table) > ROWS else ""
     titles = [f"{sum(found.counts.values()):,} questions", f"{cost}: {one} ○ → {other} ●{left_out}"]
     height = 190 + 36 * max(len(rows), 1)
@@ -40,7 +42,8 @@ def draw_difference(found: Difference, cost: str = "retrievals") -> go.Figure:
     figure = theme.panels(titles, 2, row_heights=[share, 1 - share], vertical_spacing=70 / height)
     names = {"lost": f"only {one} right", "won": f"only {other} right"}
     for kind, (colour, sign, shape) in _LOOK.items():
-        size, name = found.counts[kind], names.get(kind, kind)
+        size = found.counts[kind]
+        name = names.get(kind, kind)
         figure.add_bar(
             y=[""],
             x=[size],
@@ -51,7 +54,8 @@ def draw_difference(found: Difference, cost: str = "retrievals") -> go.Figure:
             row=1,
             col=1,
         )
-    labels, most = [], 1.0
+    labels = []
+    most = 1.0
     for place, row in enumerate(rows.to_dict("records")):
         colour, sign, _ = _LOOK[row["outcome"]]
         x = [row[f"{cost} {name}"] for name in (one, other)]

@@ -24,7 +24,8 @@ from dragin_lab.views.rows import measure_of, threshold_of
 LANES = 4  # of a row, of which the last is free
 SCALE = [[0, "#dbe8f1"], [0.4, "#5d9cc8"], [1, "#06263f"]]  # darker is more, in grey too
 KEY = {"len": 160, "lenmode": "pixels", "thickness": 10}
-ROW, HEAD = 18, 200  # pixels
+ROW = 18  # pixels
+HEAD = 200  # pixels
 BAR = {"symbol": "line-ns", "size": ROW // 2, "line": {"width": 2.5, "color": theme.AMBER}}
 DOT = {"size": 6, "color": theme.AMBER, "line": {"width": 1, "color": theme.PAPER}}
 
@@ -46,7 +47,9 @@ def draw_doubt(runs: Runs, method: str, limit: int = 50) -> go.Figure:
         raise SettingError(f"the runs of {method!r} kept no traces; run them with traces=True")
     rows.sort(key=lambda row: row[0].cuts or [np.inf])
     figure = theme.Figure()
-    parts, cuts, names = [], [], []
+    parts = []
+    cuts = []
+    names = []
     for y, (row, trace) in enumerate(rows):
         parts.append(row.tokens.assign(lane=row.tokens["lane"] + LANES * y))
         for x in row.cuts:
@@ -103,7 +106,8 @@ def add_tokens(figure: go.Figure, tokens: pd.DataFrame, trace: Trace) -> None:
 
 def spread(tokens: pd.DataFrame, values: np.ndarray | list[str]) -> np.ndarray:
     """(lanes, x) object: each token's value in its lane and place, None elsewhere."""
-    lane, x = tokens["lane"], tokens["x"]
+    lane = tokens["lane"]
+    x = tokens["x"]
     rows = lane.max() // LANES + 1
     cells = np.full((LANES * rows, x.max() + 1), None)
     cells[lane, x] = values

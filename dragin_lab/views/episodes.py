@@ -50,7 +50,8 @@ def selections(trace: Trace, step: int | None = None) -> go.Figure:
             trace.question.text, "This episode retrieved nothing, so there is no query."
         )
     asking = retrieved[0] if step is None else find_step(trace, step)
-    query, name = asking.query, f"Step {asking.index + 1}"
+    query = asking.query
+    name = f"Step {asking.index + 1}"
     if query is None:
         return theme.message(f"{name} asks: nothing", f"{name} retrieved nothing.")
     title = f"{name} asks: {query.text}"
@@ -103,7 +104,8 @@ def find_parts(trace: Trace, step: Step) -> list[str]:
     """The part of the text that each candidate of a query stands in; candidates are in text
     order, hits are none.
     """
-    query, draft = step.query, ""
+    query = step.query
+    draft = ""
     assert query is not None
     if step.draft is not None:
         draft = step.draft.text[: step.kept_end("draft") or 0]
@@ -111,12 +113,14 @@ def find_parts(trace: Trace, step: Step) -> list[str]:
             # the released code also reads the rest of the sentence
             draft = f"{draft} {cut_off(step)}"
     before = trace.steps[step.index - 1].answer if step.index else ""
-    words, parts = list[str](), list[str]()
+    words = list[str]()
+    parts = list[str]()
     for part, text in zip(PARTS, (trace.question.text, before, draft), strict=True):
         inside = WORD.findall(text)
         words += inside
         parts += [part] * len(inside)
-    place, part = 0, "question"
+    place = 0
+    part = "question"
     of_candidates = []
     for candidate in query.words:
         if candidate in words[place:]:
@@ -202,7 +206,8 @@ def written_map(trace: Trace, text: Draft, prompt: Prompt) -> WordMap:
     kept = text.rows
     assert kept is not None
     columns = list_prompted(text, prompt)
-    rows, p = [], len(text.prompt_ids)
+    rows = []
+    p = len(text.prompt_ids)
     for word in character_words(text.text, text.offsets):
         if word.text:
             rows.append(("draft", word))
@@ -224,7 +229,8 @@ def list_prompted(text: Draft, prompt: Prompt) -> list[Part]:
         own = np.clip(text.prompt_offsets[inside], a, b)
         for word in character_words(prompt.text, own):
             if word.text:
-                first, last = inside[word.start], inside[word.stop - 1]
+                first = inside[word.start]
+                last = inside[word.stop - 1]
                 there = Word(word.text, int(first), int(last) + 1)
                 words.append((part, there))
     return words
@@ -268,7 +274,8 @@ def pay_attention(
 
 def draw_map(words: WordMap, title: str, head: int | None = None) -> go.Figure:
     """The map, with a menu of the heads where there are several."""
-    rows, columns = words.rows[-MAX_WORDS:], words.columns[-MAX_WORDS:]
+    rows = words.rows[-MAX_WORDS:]
+    columns = words.columns[-MAX_WORDS:]
     most = max(len(words.rows), len(words.columns))
     if most > MAX_WORDS:
         title = f"The last {MAX_WORDS} of {most} words · {title}"

@@ -127,7 +127,8 @@ def header_facts(trace: Trace) -> list[tuple[str, str]]:
             known = ", ".join(setting_text(part[name]) for name in _NAMING if part.get(name))
         models.append(str(known or ""))
     # whose they are, where nobody gave any
-    template, chosen = made.get("template"), made.get("exemplars")
+    template = made.get("template")
+    chosen = made.get("exemplars")
     number = template.get("exemplars") if isinstance(template, dict) else None
     exemplars = [setting_text(one) for one in (number, chosen) if one is not None]
     lines = {
@@ -154,7 +155,8 @@ def method_line(method: Mapping[str, Any]) -> str:
         plain = isinstance(value, str | int | float) and not isinstance(value, bool)
         if plain and setting not in _APART:
             parts.append(f"{title_setting(setting)} {setting_text(value)}")
-    top_k, length = method.get("top_k"), method.get("max_new_tokens")
+    top_k = method.get("top_k")
+    length = method.get("max_new_tokens")
     if top_k is not None:
         parts.append(f"{plural(top_k, 'passage')} per retrieval")
     if length is not None:

@@ -13,10 +13,12 @@ from dragin_lab.views import theme
 from dragin_lab.views.facts import shorten, sign_of
 from dragin_lab.views.rows import check_trace
 
-FORK, END = 0.28, 1.0  # of the width: where the last branch parts, and where all end
+FORK = 0.28  # of the width: where the last branch parts
+END = 1.0  # and where all end
 BEND = np.linspace(0, 1, 24)  # of a branch, from the trunk to its own lane
 RISE = BEND**2 * (3 - 2 * BEND)
-HEAD, LANE = 120, 62  # pixels
+HEAD = 120  # pixels
+LANE = 62  # pixels
 MARKS = {"size": 20, "line": {"color": theme.INK, "width": 2}}
 
 
@@ -90,7 +92,8 @@ def mark_decision(figure: go.Figure, step: Step, way: OtherWay, x: float) -> Non
     if step.query is not None:
         lines.append(f"asked: {step.query.text}")
     about = "<br>".join(map(theme.label, lines))
-    fill, ink = theme.INK, theme.PAPER
+    fill = theme.INK
+    ink = theme.PAPER
     if way.retrieves:
         fill, ink = ink, fill
     look = {"marker": MARKS | {"color": fill}, "textfont": {"color": ink, "size": 11}}

@@ -16,7 +16,8 @@ from dragin_lab.views.facts import num, shorten
 from dragin_lab.views.rows import find_step
 
 UNUSED = 0.03  # the width of a passage that gave no word, as a share of all
-LINE, HEAD = 26, 190  # pixels
+LINE = 26  # pixels
+HEAD = 190  # pixels
 HEADINGS = ("asked with", "query", "found", "gave")
 QUERY = 0  # the place of the query's node
 
@@ -30,7 +31,8 @@ def draw_flow(source: Attribution, step: int | None = None) -> go.Figure:
     nats that passages gave. ``step`` counts from 1; default the first whose passages gave a word.
     Raises ``SettingError`` for a step that is not there.
     """
-    trace, made = source.trace, source.retrievals
+    trace = source.trace
+    made = source.retrievals
     number = step
     if number is None:
         number = int(made["step"][made["used"].argmax()]) if len(made) else 1
@@ -67,7 +69,9 @@ def add_asked(bands: theme.Bands, trace: Trace, step: Step) -> int:
     parts = find_parts(trace, step)
     chosen = np.flatnonzero(query.chosen)
     for place in chosen:
-        word, part, weight = query.words[place], parts[place], query.weights[place]
+        word = query.words[place]
+        part = parts[place]
+        weight = query.weights[place]
         about = f"{theme.label(word)}, {part}: attention {num(weight)}"
         node = bands.add(word, PARTS[part])
         bands.join(node, QUERY, weight / total, PARTS[part], about)

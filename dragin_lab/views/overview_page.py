@@ -24,7 +24,8 @@ from dragin_lab.views.rows import check_trace
 from dragin_lab.views.texts import Texts
 
 # characters before a cut on its line: at most, and where a line is begun for it
-CARRY, LAST = 34, 24
+CARRY = 34
+LAST = 24
 LINES = 54  # lines of an overview; of a longer one the middle is folded
 
 #: What stands on a word, by (step, "draft" or "continuation", token), from 1: such as the passage
@@ -102,7 +103,8 @@ def overview(trace: Trace, marks: Marks | None = None) -> Page:
 
 def find_lines(texts: Texts, marks: Marks) -> list[Line]:
     """The lines of an episode in order."""
-    trace, lines = texts.trace, [Line(0)]
+    trace = texts.trace
+    lines = [Line(0)]
     for step in trace.steps:
         if step.draft is not None:
             add_words(lines, texts, step, "draft", marks)
@@ -142,7 +144,8 @@ def place_word(lines: list[Line], step: int, word: WrittenWord) -> None:
 
 def take_last(line: Line) -> list[WrittenWord]:
     """The last words of a line, which leave it: few, so that a cut has a line of its own."""
-    place, room = len(line.words), LAST
+    place = len(line.words)
+    room = LAST
     while place:
         room -= len(line.words[place - 1].text)
         if room < 0:
@@ -171,12 +174,15 @@ def read_words(texts: Texts, step: Step, name: str, marks: Marks) -> Iterator[Wr
     """The words of a text whole, each with the colour of its tokens, whether it was kept, fired,
     and its mark.
     """
-    text, rows = getattr(step, name), texts.rows.get((step.index, name))
-    end, read = step.kept_end(name), with_passages(step, name)
+    text = getattr(step, name)
+    rows = texts.rows.get((step.index, name))
+    end = step.kept_end(name)
+    read = with_passages(step, name)
     columns = {} if rows is None else rows[["level", "opens", "about"]].to_dict("list")
     for word in character_words(text.text, text.offsets):
         tokens = range(word.start, word.stop)
-        a, b = int(text.offsets[word.start, 0]), int(text.offsets[word.stop - 1, 1])
+        a = int(text.offsets[word.start, 0])
+        b = int(text.offsets[word.stop - 1, 1])
         shown = text.text[a:b]
         if not shown:
             continue
@@ -202,7 +208,8 @@ def draw_lines(texts: Texts, lines: list[Line]) -> str:
     """The lines as HTML; where there are too many, the middle ones are said in one."""
     if len(lines) <= LINES:
         return render("lines.html", first=lines, folded="", last=[])
-    first, last = lines[: LINES * 2 // 3], lines[-LINES // 3 :]
+    first = lines[: LINES * 2 // 3]
+    last = lines[-LINES // 3 :]
     folded = sum_up_between(texts.trace, first, last)
     return render("lines.html", first=first, folded=folded, last=last)
 

@@ -34,7 +34,8 @@ class Page:
     """
 
     def __init__(self, title: str, inner: str) -> None:
-        self.title, self.text = clip(printable(title), 80)[0], page_text(inner)
+        self.title = clip(printable(title), 80)[0]
+        self.text = page_text(inner)
         # The text comes first: where a notebook is not trusted and drops styles, it is what shows.
         alternative = f'<pre class="alt">{esc(self.text)}</pre>'
         self.html = styled(f'<div class="dl" hidden>{inner}</div>', alternative)
@@ -97,7 +98,8 @@ def page(path: str | Path, *parts: Any, inline: bool = True) -> Path:
     file is replaced whole or not at all. Raises ``SettingError`` for nothing to write and for what
     is no part, ``DataError`` where a file cannot be written.
     """
-    target, inline = as_path(path, DataError), flag("inline", inline)
+    target = as_path(path, DataError)
+    inline = flag("inline", inline)
     if not parts:
         raise SettingError(
             "there is nothing to write; give traces, pages, figures or tables after the path"

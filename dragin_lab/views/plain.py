@@ -69,7 +69,8 @@ class _PageReader(HTMLParser):
     def __init__(self, width: int, color: bool) -> None:
         super().__init__()
         self.lines: list[str] = []
-        self._width, self._color = width, color
+        self._width = width
+        self._color = color
         self._open = [Element(frozenset(), frozenset(), "", "")]
         self._skipped = 0  # elements that are open and not read
         self._label = self._line = ""  # not laid out yet
@@ -92,7 +93,8 @@ class _PageReader(HTMLParser):
         self._open.append(Element(own, self._open[-1].within | own, style, end))
         self._write("".join(start for start, _ in marks))
         if ".legend" in own:
-            self._skipped, self._label = 1, "Marks"
+            self._skipped = 1
+            self._label = "Marks"
             self._write(KEY)
 
     def _begin(self, own: frozenset[str]) -> None:
@@ -152,7 +154,8 @@ class _PageReader(HTMLParser):
 
     def _lay_out(self) -> None:
         """Add the label and its text, wrapped; a label that is too long has a line of its own."""
-        label, line = " ".join(self._label.split()), self._line
+        label = " ".join(self._label.split())
+        line = self._line
         self._label = self._line = ""
         *_, around, last = [self._open[0], *self._open]
         heading = "summary" in last.own and ".step" in around.own

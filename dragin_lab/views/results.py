@@ -61,7 +61,8 @@ def sweep(
     if not measures:
         raise SettingError(f"measures is empty; {remedy}")
     ours = check_table(table, ("value", *measures))
-    setting, title = "θ", "Nothing was run"
+    setting = "θ"
+    title = "Nothing was run"
     if len(ours):
         setting = title_setting(str(ours["setting"].iloc[0])) if "setting" in ours else "θ"
         n = f" ({plural(int(ours['n'].max()), 'question')})" if "n" in ours else ""
@@ -106,7 +107,8 @@ def _draw_measure(
     """One measure as a line with its band, or as points with bars where the values stand on no
     scale.
     """
-    look, y = theme.style(0 if whose == "ours" else 1), rows[name].to_numpy(float)
+    look = theme.style(0 if whose == "ours" else 1)
+    y = rows[name].to_numpy(float)
     values = rows["value"].tolist()
     x = values if scaled else [theme.label(value) for value in values]
     low, high = (
@@ -200,7 +202,8 @@ def frontier(
     line = {"dash": "dot", "shape": "hv", "color": theme.INK}
     shared = {"mode": "lines", "name": "best at its cost", "hoverinfo": "skip"}
     figure.add_scatter(x=best[cost], y=best[quality], line=line, **shared)
-    costs, good = title_measure(cost), title_measure(quality)
+    costs = title_measure(cost)
+    good = title_measure(quality)
     figure.update_xaxes(title_text=costs, range=[-0.06 * most, 1.1 * most])
     figure.update_yaxes(title_text=good)
     title = f"{good[0].upper()}{good[1:]} against {costs}; bars are 95 % intervals"
@@ -332,7 +335,8 @@ def bound_measure(
     to their end.
     """
     n = len(next(iter(known.values())))
-    least, open_ends = [], []
+    least = []
+    open_ends = []
     for outcomes in known.values():
         whole = [outcome for outcome in outcomes if outcome.whole]
         open_ends.append(n - len(whole))
@@ -340,7 +344,8 @@ def bound_measure(
             least.append(sum(outcome.trace.scores["em"] for outcome in whole) / n)
         else:
             least.append(sum(outcome.retrievals for outcome in outcomes) / n)
-    low, left = pd.Series(least, [*known]), pd.Series(open_ends, [*known])
+    low = pd.Series(least, [*known])
+    left = pd.Series(open_ends, [*known])
     if name == "em":
         return low, low + left / n
     return low, low.mask(left > 0, 1.3 * max(*least, 1.0))
@@ -356,7 +361,8 @@ def _add_possible(figure: go.Figure, low: pd.Series, high: pd.Series, **shared: 
     """The band between two values by θ; between two θ as wide as at either of them."""
     look = {"x": [*low.index], "mode": "lines", "line": {"width": 0, "shape": "hv"}}
     look |= {"hoverinfo": "skip"} | shared
-    below, above = np.fmin(low, low.shift(-1)), np.fmax(high, high.shift(-1))
+    below = np.fmin(low, low.shift(-1))
+    above = np.fmax(high, high.shift(-1))
     figure.add_scatter(y=below, **look | {"showlegend": False})
     look |= {"fill": "tonexty", "fillcolor": theme.tint(theme.BLUE)}
     figure.add_scatter(y=above, name="possible where stored texts end", **look)

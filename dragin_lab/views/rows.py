@@ -142,12 +142,16 @@ def token_rows(
     """
     import pandas as pd
 
-    words, peaks = Words(), tuple[float, ...]()
+    words = Words()
+    peaks = tuple[float, ...]()
     if step is not None and source == "draft":
         words = step.words
         peaks = step.decision.peaks if step.decision is not None else ()
-    n, theta, unit = len(text), threshold_of(trace), unit_of(trace)
-    names, starts = [], []
+    n = len(text)
+    theta = threshold_of(trace)
+    unit = unit_of(trace)
+    names = []
+    starts = []
     for piece, (start, stop) in zip(text.pieces, text.offsets.tolist(), strict=True):
         shown = printable(text.text[start:stop].lstrip(" "))
         starts.append(stop - len(shown) if shown else start)
@@ -212,7 +216,8 @@ def _describe_tokens(
             f"probability {percent(row['probability'])}",
         ]
         lines = [f"{row['name']}   token {at + 1} of {len(rows)}", "   ".join(measures)]
-        facts, number = [], row["word"]
+        facts = []
+        number = row["word"]
         if number >= 0:
             facts.append(f"word “{show_spaces(words.text[number])}”")
             for name in ("attention", "entropy"):
@@ -272,7 +277,8 @@ def judged_rows(outcome: Outcome, at: int) -> pd.DataFrame:
     The same draft stands there whatever θ is. Attention is what was received when it was judged;
     of tokens not yet written then, what they received in the end.
     """
-    judged, stored = outcome.judged, outcome.trace.steps[at].draft
+    judged = outcome.judged
+    stored = outcome.trace.steps[at].draft
     assert stored is not None
     then = judged.steps[at].draft or stored
     received = np.append(then.received, stored.received[len(then) :])
@@ -339,7 +345,8 @@ def add_scores(figure: go.Figure, rows: pd.DataFrame, theta: float) -> None:
     figure.add_scatter(showlegend=False, cliponaxis=False, **gem, **place(rows[rows["opens"]]))
     # and room for ◆ over the highest bar, and for the name of θ over its line
     reach = [*known["compared"], theta, 0.0]
-    low, top = np.nanmin(reach), np.nanmax(reach)
+    low = np.nanmin(reach)
+    top = np.nanmax(reach)
     room = 0.2 * ((top - low) or 1.0)
     figure.update_layout(yaxis3={"range": [low, top + room]})
     if math.isfinite(theta):

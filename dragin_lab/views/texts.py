@@ -19,7 +19,8 @@ from dragin_lab.views.rows import (
     write_score,
 )
 
-LEVELS, BELOW = 9, 5  # levels of colour, and how many of them lie at or below θ
+LEVELS = 9  # of colour
+BELOW = 5  # of them, at or below θ
 _MARKER_ONLY = re.compile("^[▁Ġ\\s]*$")
 
 
@@ -31,7 +32,9 @@ class Texts:
     most = 2000  # tokens that are coloured one by one
 
     def __init__(self, trace: Trace) -> None:
-        self.trace, self.rows, self.left_out = trace, dict[tuple[int, str], Any](), 0
+        self.trace = trace
+        self.rows = dict[tuple[int, str], Any]()
+        self.left_out = 0
         room = self.most
         for step, name, text in list_written(trace.steps):
             if len(text) <= room:
@@ -48,7 +51,8 @@ class Texts:
         self.measure = "entropy × attention received, as no trigger scored these"
         self.theta = math.nan
         if scored:
-            self.measure, self.theta = measure_of(trace), threshold_of(trace)
+            self.measure = measure_of(trace)
+            self.theta = threshold_of(trace)
         self.bounds = find_bounds(values[np.isfinite(values)], self.theta)
         for rows in self.rows.values():
             rows["level"] = np.where(
@@ -60,7 +64,8 @@ def find_bounds(values: np.ndarray, theta: float) -> np.ndarray:
     """Where the levels end, from the least value or 0: five below θ and four above, so that
     colour jumps at θ.
     """
-    base, top = np.fmin(values.min(), theta).clip(max=0.0), values.max()
+    base = np.fmin(values.min(), theta).clip(max=0.0)
+    top = values.max()
     if not theta > base:
         return np.linspace(base, max(top, base + 1e-6), LEVELS + 1)
     below = np.linspace(base, theta, BELOW + 1)
@@ -105,13 +110,14 @@ def read_pieces(texts: Texts, step: Step, part: str) -> Iterator[tuple[str, str,
     Kinds are "text", "token", "[" and "]" around what fired or was judged as a whole (with its
     verdict), and "cut" before what was thrown away.
     """
-    text, rows, end = (
-        getattr(step, part).text,
-        texts.rows.get((step.index, part)),
-        step.kept_end(part),
-    )
-    cut, unit = len(text) if end is None else end, unit_of(texts.trace)
-    gone, marked, place = bool(text[cut:].strip()), False, 0
+    text = getattr(step, part).text
+    rows = texts.rows.get((step.index, part))
+    end = step.kept_end(part)
+    cut = len(text) if end is None else end
+    unit = unit_of(texts.trace)
+    gone = bool(text[cut:].strip())
+    marked = False
+    place = 0
     cells = [] if rows is None else find_cells(rows)
     none = {"mark": -1, "start": len(text)}
     for before, cell, after in zip(
@@ -123,7 +129,8 @@ def read_pieces(texts: Texts, step: Step, part: str) -> Iterator[tuple[str, str,
                 marked = False
                 yield "]", "", cell
             yield "cut", "", none
-            place, gone = max(cut, place), False
+            place = max(cut, place)
+            gone = False
         yield "text", text[place : cell["start"]], none
         if cell is none:
             return

@@ -23,7 +23,9 @@ from dragin_lab.views.facts import shorten
 #: No ink has a contrast of 4.5 both to white and to JupyterLab's dark, so the paper is white, and
 #: a page that is dark turns light and dark around (``DARK``). Each colour has a contrast of 4.5 or
 #: more to its ground, so that a mark or a text can have it. After Okabe and Ito.
-PAPER, INK, GRID = "#ffffff", "#3b3833", "rgba(128, 128, 128, .28)"
+PAPER = "#ffffff"
+INK = "#3b3833"
+GRID = "rgba(128, 128, 128, .28)"
 BLUE, AMBER, TEAL, PURPLE, GREY = "#0072b2", "#b84a00", "#00796b", "#a04a82", "#736d64"
 COLOURS = (BLUE, AMBER, TEAL, PURPLE, "#7a6500", "#4a5fc7", GREY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
@@ -249,7 +251,8 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def _count_alike(taken: Iterable[int], place: int) -> tuple[int, int, int]:
     """How many of the places taken are this one, have its line, and its colour or symbol."""
-    look, others = style(place), [style(one) for one in taken]
+    look = style(place)
+    others = [style(one) for one in taken]
     lines = [other["line"] == look["line"] for other in others]
     colours = [other["marker"]["color"] == look["marker"]["color"] for other in others]
     symbols = [other["marker"]["symbol"] == look["marker"]["symbol"] for other in others]

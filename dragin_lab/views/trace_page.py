@@ -26,7 +26,8 @@ from dragin_lab.views.plain import page_text
 from dragin_lab.views.rows import check_trace, unit_of
 from dragin_lab.views.texts import Texts, read_pieces
 
-MAX_STEPS, OPEN_STEPS = 40, 6
+MAX_STEPS = 40
+OPEN_STEPS = 6
 
 
 def trace(source: Trace | str | Path) -> Page:
@@ -86,7 +87,8 @@ def prompt_parts(seen: dict[str, int], prompt: Prompt, number: int) -> Iterator[
     """The parts of a prompt by name; exemplars that an earlier step has ``seen`` are not written
     out again.
     """
-    place, end = 0, len(prompt.text)
+    place = 0
+    end = len(prompt.text)
     spans = sorted(prompt.spans.items(), key=lambda item: item[1])
     for name, (start, stop) in [*spans, ("", (end, end))]:
         if start > place:
@@ -119,11 +121,14 @@ def replayed(outcome: Outcome) -> Page:
 def part_row(outcome: Outcome) -> str:
     """Where a trace parts from what was run, as a row of a table."""
     assert outcome.since is not None
-    step, turn = outcome.trace.steps[outcome.since], outcome.turns[outcome.since]
+    step = outcome.trace.steps[outcome.since]
+    turn = outcome.turns[outcome.since]
     text = "" if step.draft is None else step.draft.text
-    then, now = first_hit(step, step.words), first_hit(step, turn.words)
+    then = first_hit(step, step.words)
+    now = first_hit(step, turn.words)
     marks = {then: "del", now: "mark"}  # one that stays has the latter
-    hits, place = [], 0
+    hits = []
+    place = 0
     for start, stop in sorted(filter(None, marks)):
         hits.append((text[place:start], marks[start, stop], text[start:stop]))
         place = stop
@@ -137,18 +142,21 @@ def first_hit(step: Step, words: Words) -> tuple[int, int] | None:
     if step.draft is None or not words.hit.any():
         return None
     start, stop = words.spans[int(words.hit.argmax())].tolist()
-    a, b = int(step.draft.offsets[start, 0]), int(step.draft.offsets[stop - 1, 1])
+    a = int(step.draft.offsets[start, 0])
+    b = int(step.draft.offsets[stop - 1, 1])
     return b - len(step.draft.text[a:b].lstrip()), b
 
 
 def summary_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    old, method = outcomes[0].trace.method, outcomes[0].method
+    old = outcomes[0].trace.method
+    method = outcomes[0].method
     changes = [
         f"{title_setting(name)} {facts.setting_text(value)} (was {facts.setting_text(old[name])})"
         for name, value in (method.trigger.settings | method.formulator.settings).items()
         if name in old and value != old[name]
     ]
-    whole, total = sum(one.whole for one in outcomes), sum(one.retrievals for one in outcomes)
+    whole = sum(one.whole for one in outcomes)
+    total = sum(one.retrievals for one in outcomes)
     before = sum(one.trace.retrievals_count for one in outcomes)
     least = "" if whole == len(outcomes) else "at least "
     since = outcomes[0].since

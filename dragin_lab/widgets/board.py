@@ -34,7 +34,8 @@ class ThetaBoard(Control):
         wide = {"width": "auto", "max_width": "640px"}
         self.which = ipw.Dropdown(description="look into", options=named, layout=wide)
         self.texts = ipw.Dropdown(description="step")
-        self.drawing, self.tokens = Drawing(), Drawing()
+        self.drawing = Drawing()
+        self.tokens = Drawing()
         self.words = ipw.HTML()
 
     def place(self, slider: ipw.Widget, more: Sequence[Any], pages: Sequence[Any]) -> None:

@@ -39,8 +39,11 @@ class Browser(Control):
     def __init__(self, runs: Runs | Folders, lab: MakesSetups | None, follow: bool) -> None:
         self.runs: Runs | None = None
         self.rows = pd.DataFrame(columns=COLUMNS)
-        self.lab, self.listing = lab, False
-        self.means, self.found, self.page = ipw.HTML(), ipw.HTML(), ipw.HTML()
+        self.lab = lab
+        self.listing = False
+        self.means = ipw.HTML()
+        self.found = ipw.HTML()
+        self.page = ipw.HTML()
         self.search = ipw.Text(
             description="search", placeholder="words of a question, answer or method"
         )
@@ -95,9 +98,13 @@ class Browser(Control):
 
     def fill(self, runs: Runs) -> None:
         """List what the runs hold; what was searched for and chosen stays."""
-        rows, means = question_table(runs), show_part(runs.table())
-        self.runs, self.rows, self.means.value = runs, rows, means
-        beside, names = self.beside.value, runs.names
+        rows = question_table(runs)
+        means = show_part(runs.table())
+        self.runs = runs
+        self.rows = rows
+        self.means.value = means
+        beside = self.beside.value
+        names = runs.names
         self.listing = True
         self.beside.options = [NOTHING, *names]
         self.beside.value = beside if beside in names else names[-1]
@@ -112,7 +119,8 @@ class Browser(Control):
         texts = map(" ".join, rows.astype(str).fillna("").to_numpy())
         held = [all(word in text.casefold() for word in sought) for text in texts]
         rows = rows.loc[held]
-        shown, chosen = rows[:ROWS].round(2), self.table.value
+        shown = rows[:ROWS].round(2)
+        chosen = self.table.value
         lines = [
             "  ".join(str(row[name])[:width].ljust(width) for name, width in WIDTHS.items())
             for _, row in shown.iterrows()
@@ -132,7 +140,8 @@ class Browser(Control):
         if self.table.value is None or self.runs is None:
             return []
         dataset, id, method = self.table.value
-        shown, other = [(dataset, id, method)], self.beside.value
+        shown = [(dataset, id, method)]
+        other = self.beside.value
         if other not in (NOTHING, method):
             same = self.runs.same(id, method, other, dataset)
             if same is not None:

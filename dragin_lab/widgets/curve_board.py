@@ -36,7 +36,8 @@ class CurveEvents:
     """
 
     def __init__(self, making: Making) -> None:
-        self.making, self._ids = making, iter(making)
+        self.making = making
+        self._ids = iter(making)
 
     @property
     def trace(self) -> Any:
@@ -110,7 +111,8 @@ class CurveBoard(ThetaBoard):
             pieces = self.curve.collected.by_question[self.which.value]
             changes = sorted({max(piece.start, self.thetas[0]) for piece in pieces})
         theta = self.theta.value
-        above, here = bisect_right(changes, theta), bisect_left(changes, theta)
+        above = bisect_right(changes, theta)
+        here = bisect_left(changes, theta)
         place = above if way > 0 else here - 1
         if 0 <= place < len(changes):
             self.theta.value = changes[place]
@@ -125,7 +127,8 @@ class CurveBoard(ThetaBoard):
 
     def show_theta(self) -> None:
         """The line of θ, what it costs and gives, and the chosen question there."""
-        theta, row = self.theta.value, self.row
+        theta = self.theta.value
+        row = self.row
         self.draw_theta(log=self.thetas[0] > 0)
         self.words.value = describe_row(row)
         self.code.value = write_call(self.curve, theta, row["until"])
@@ -133,9 +136,11 @@ class CurveBoard(ThetaBoard):
 
     def show_question(self) -> None:
         """The chosen question at the chosen θ: where it changes next, its tokens and its page."""
-        trace, piece = self.trace, self.piece
+        trace = self.trace
+        piece = self.piece
         self.tokens.show(None)
-        self.page.value, steps = "", []
+        self.page.value = ""
+        steps = []
         if piece is not None:
             self.page.value = f"<p>{esc(describe_changes(self.curve, piece))}</p>"
         if trace is not None:
@@ -149,7 +154,8 @@ class CurveBoard(ThetaBoard):
 
     def show_tokens(self) -> None:
         """The chosen step's tokens."""
-        trace, number = self.trace, self.texts.value
+        trace = self.trace
+        number = self.texts.value
         if trace is None or number is None:
             return
         step = trace.steps[number - 1]
@@ -199,8 +205,10 @@ def _describe(curve: Curve, piece: Piece, way: int) -> str:
     outcome = replay.at(threshold=theta)
     if outcome.since is None:
         return "it is another"
-    step, turn = trace.steps[outcome.since], outcome.turns[outcome.since]
-    then, now = first_hit(step, step.words), first_hit(step, turn.words)
+    step = trace.steps[outcome.since]
+    turn = outcome.turns[outcome.since]
+    then = first_hit(step, step.words)
+    now = first_hit(step, turn.words)
     where = f"in step {step.index + 1}"
     hit = now or then
     if step.draft is None or hit is None or now == then:

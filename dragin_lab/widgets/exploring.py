@@ -31,7 +31,8 @@ from dragin_lab.views.rows import draw_tokens, find_text, heatmap, list_alternat
 from dragin_lab.widgets.control import Control, Drawing, figure_json, row
 
 EVERY = 0.1  # seconds between pictures while tokens come
-CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
+CERTAIN = 0.05  # nats: where the colour of entropy begins
+LOST = 3.0  # nats: where it ends
 
 
 class Explorer(Control):
@@ -40,7 +41,8 @@ class Explorer(Control):
     """
 
     def __init__(self, tree: Branches, lab: MakesSetups | None) -> None:
-        self.tree, self.lab = tree, lab
+        self.tree = tree
+        self.lab = lab
         wide = {"layout": {"width": "auto", "max_width": "640px"}}
         self.which = ipw.Dropdown(
             description="branch", options=self.list_branches(), value=0, **wide
@@ -49,8 +51,11 @@ class Explorer(Control):
         self.token = ipw.IntSlider(
             value=1, min=1, max=1, description="token", layout={"width": "480px"}
         )
-        self.about, self.step_page, self.comparison = ipw.HTML(), ipw.HTML(), ipw.HTML()
-        self.drawing, self.base = Drawing(), dict[str, Any]()
+        self.about = ipw.HTML()
+        self.step_page = ipw.HTML()
+        self.comparison = ipw.HTML()
+        self.drawing = Drawing()
+        self.base = dict[str, Any]()
         self.instead = ipw.Dropdown(description="instead", **wide)
         self.query = ipw.Textarea(description="query", rows=2, layout={"width": "60%"})
         self.keep = ipw.SelectMultiple(description="passages", rows=4, layout={"width": "60%"})
@@ -103,7 +108,8 @@ class Explorer(Control):
         """Show a branch from the text that retrieved first, or where it parts, beside its
         parent.
         """
-        trace, parent = self.trace, self.tree.parent(self.which.value)
+        trace = self.trace
+        parent = self.tree.parent(self.which.value)
         texts = [(step.index + 1, name) for step, name, _ in list_written(trace.steps)]
         self.opening = True
         self.texts.options = [(f"step {step}, {name}", (step, name)) for step, name in texts]
@@ -130,7 +136,8 @@ class Explorer(Control):
             return
         step, name, text = find_text(self.trace, *self.texts.value)
         assert step is not None
-        query, decision = step.query, step.decision
+        query = step.query
+        decision = step.decision
         self.rows = token_rows(self.trace, step, name, text)
         title = f"{self.which.label} · step {self.texts.value[0]}, {name}"
         self.base = figure_json(draw_tokens(self.trace, self.rows, title))
@@ -140,7 +147,8 @@ class Explorer(Control):
         retrieved = decision is not None and decision.retrieve
         self.without.disabled = self.lab is None or not retrieved
         passages = [(shorten(f"{p.title}: {p.text}", 90), p) for p in step.passages]
-        self.keep.options, self.keep.value = passages, step.passages
+        self.keep.options = passages
+        self.keep.value = step.passages
         titles = [title for title, _ in passages]
         self.step_page.value = render("step.html", step=step, titles=titles)
         fired = self.rows.index[self.rows["opens"]]
@@ -153,7 +161,8 @@ class Explorer(Control):
 
     def show_token(self) -> None:
         """Everything that is known of the chosen token, and what could stand in its place."""
-        at, text = self.token.value - 1, find_text(self.trace, *self.texts.value)[2]
+        at = self.token.value - 1
+        text = find_text(self.trace, *self.texts.value)[2]
         if at >= len(self.rows):
             return
         about = str(esc(self.rows["about"].iloc[at])).replace("\n", "<br>")
@@ -192,7 +201,9 @@ class Explorer(Control):
             raise SettingError(
                 "without a lab nothing new can be written; give one: dl.explore(trace, lab)"
             )
-        tree, parent, method = self.tree, self.trace, restore_method(self.trace.method)
+        tree = self.tree
+        parent = self.trace
+        method = restore_method(self.trace.method)
         setup = self.lab.setup(method)
 
         def keep(trace: Trace) -> None:
@@ -234,7 +245,10 @@ class AskLive(Control):
         variant: str,
         settings: dict[str, Any],
     ) -> None:
-        self.lab, self.given, self.settings, self.own = lab, question, settings, (method, variant)
+        self.lab = lab
+        self.given = question
+        self.settings = settings
+        self.own = (method, variant)
         self.trace: Trace | None = None
         self.question = ipw.Textarea(
             value=question.text, description="question", rows=2, layout={"width": "640px"}
@@ -255,7 +269,8 @@ class AskLive(Control):
         """The chosen method, with what was given beside the controls where it is the one that
         this was given for.
         """
-        name, variant = self.method.value, self.variant.value
+        name = self.method.value
+        variant = self.variant.value
         given = self.settings if (name, variant) == self.own else {}
         return make_method(name, variant=variant, **given | settings)
 
@@ -263,7 +278,8 @@ class AskLive(Control):
         """θ of the chosen method, as it is by default or was given."""
         self.theta.disabled = True
         theta = self.make_method().threshold
-        self.theta.value, self.theta.disabled = theta or 0.0, theta is None
+        self.theta.value = theta or 0.0
+        self.theta.disabled = theta is None
 
     def ask(self, question: str | None = None) -> None:
         """Begin to answer, as the button does. Returns at once; see ``wait``.
@@ -277,7 +293,9 @@ class AskLive(Control):
         settings = {} if self.theta.disabled else {"threshold": self.theta.value}
         method = self.make_method(**settings)
         asked = self.given if text == self.given.text else text
-        self.done, self.under_way, self.shown_at = "", list[Any](), 0.0
+        self.done = ""
+        self.under_way = list[Any]()
+        self.shown_at = 0.0
         self.trace = self.run(
             lambda: open_stream(self.lab.setup(method), asked, method), self.end, self.show_event
         )

@@ -54,7 +54,9 @@ class Board(ThetaBoard):
     curve: Curve | None = None
 
     def __init__(self, replays: list[Replay], lab: MakesSetups | None, measured: Any) -> None:
-        self.replays, self.lab, self.ran = replays, lab, list[Trace]()
+        self.replays = replays
+        self.lab = lab
+        self.ran = list[Trace]()
         asked: list[tuple[str, int | None]] = []
         if len(replays) > 1:
             asked.append(("(no trace)", None))
@@ -159,7 +161,9 @@ class Board(ThetaBoard):
     def open_trace(self) -> None:
         """Look into the chosen trace, from the step that retrieved first."""
         self.tokens.show(None)
-        self.texts.options, self.page.value, self.beside.value = [], "", ""
+        self.texts.options = []
+        self.page.value = ""
+        self.beside.value = ""
         if self.which.value is None:
             return
         steps = self.replays[self.which.value].trace.steps
@@ -230,10 +234,12 @@ def tune(
         replays.append(Replay(trace, tokenizer=own, nlp=nlp))
     if not replays:
         raise SettingError("there is no trace to tune; give one or a list of them")
-    method, ignored = replays[0].method, {"threshold": None, "label": ""}
+    method = replays[0].method
+    ignored = {"threshold": None, "label": ""}
     for replay in replays:
         if replay.method.settings | ignored != method.settings | ignored:
-            one, two = write_method(method), write_method(replay.method)
+            one = write_method(method)
+            two = write_method(replay.method)
             raise SettingError(
                 f"the traces are of several methods, {one} and {two}; give those of one"
             )
@@ -309,7 +315,8 @@ def decided(outcome: Outcome) -> Any:
     """All that an outcome decides, without the θ that its reasons quote."""
     turns = []
     for turn in outcome.turns:
-        decision, query = turn.decision, turn.query
+        decision = turn.decision
+        query = turn.query
         does = decision and (decision.cut, decision.token, decision.retrieve)
         asks = query and query.text
         turns.append((turn.change, turn.words.hit.tobytes(), does, asks))

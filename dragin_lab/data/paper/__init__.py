@@ -45,7 +45,8 @@ SHORT = {"2wikimultihopqa": "2WMQA", "hotpotqa": "HQA", "strategyqa": "SQA", "ii
 _LONG = {short: name for name, short in SHORT.items()}
 #: The data set of Tables 4 to 6, and the model of Tables 5 and 7. The paper names no data set for
 #: Table 6 (README.md).
-ON, ALONE = {4: "iirc", 5: "hotpotqa", 6: "hotpotqa"}, "llama2-13b-chat"
+ON = {4: "iirc", 5: "hotpotqa", 6: "hotpotqa"}
+ALONE = "llama2-13b-chat"
 
 
 def rows(number: int) -> list[dict[str, str]]:
@@ -92,7 +93,8 @@ def _list_cells(table: int, place: int, row: dict[str, str]) -> Iterator[dict[st
             continue
         on, _, metric = name.rpartition(".")
         if table == 3:
-            on, metric = name, "tokens" if labels["method"] == "Avg. Tokens" else "num"
+            on = name
+            metric = "tokens" if labels["method"] == "Avg. Tokens" else "num"
         if not on:
             on = _LONG.get(labels["dataset"], ON.get(table, ""))
         cell = {"on": on, "metric": metric, "printed": printed, "best": name in best}
