@@ -101,12 +101,12 @@ def method(
             f"method {name!r} is not in the authors' released code, so it has no reference variant;"
             f" use variant='paper' or one of {', '.join(released.METHODS)}"
         )
-    (triggers, formulators) = TABLES[variant]
-    (usual_when, usual_what) = METHODS[name]
+    triggers, formulators = TABLES[variant]
+    usual_when, usual_what = METHODS[name]
     when = usual_when if when is None else when
     what = usual_what if what is None else what
-    (trigger_class, _) = triggers.read(when)
-    (formulator_class, _) = formulators.read(what)
+    trigger_class, _ = triggers.read(when)
+    formulator_class, _ = formulators.read(what)
     _check_settings(trigger_class, formulator_class, settings, variant)
     if variant == "paper" and issubclass(trigger_class, measures.Reader):
         raise SettingError(

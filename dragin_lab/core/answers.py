@@ -272,7 +272,7 @@ def _keep_marked(article: re.Match[str]) -> str:
     """An article as it stands where a combining mark is beside it, which makes it a part of a
     word; else a space.
     """
-    (start, end) = article.span()
+    start, end = article.span()
     text = article.string
     beside = text[max(start - 1, 0) : start] + text[end : end + 1]
     is_marked = any(unicodedata.category(letter).startswith("M") for letter in beside)

@@ -366,8 +366,8 @@ class ReferenceLoop(BaseLoop):
         if not decision.retrieve or number is None:
             return words, decision, None
         kept = " ".join(draft.sentences[:number])
-        (start, stop) = draft.ranges[number]
-        (a, b) = draft.token_ranges[number]
+        start, stop = draft.ranges[number]
+        a, b = draft.token_ranges[number]
         gap = ReleasedGap(
             self.method.pipeline,
             self.tokenizer,

@@ -360,9 +360,10 @@ def _add_values(figure: go.Figure, values: pd.Series, measure: str, **look: Any)
 def _add_possible(figure: go.Figure, low: pd.Series, high: pd.Series, **shared: Any) -> None:
     """The band between two values by θ; between two θ as wide as at either of them."""
     look = {"x": [*low.index], "mode": "lines", "line": {"width": 0, "shape": "hv"}}
-    look |= {"hoverinfo": "skip"} | shared
+    look |= {"hoverinfo": "skip", "name": "possible where stored texts end"}
+    look |= shared
     below = np.fmin(low, low.shift(-1))
     above = np.fmax(high, high.shift(-1))
+    fill = {"fill": "tonexty", "fillcolor": theme.tint(theme.BLUE)}
     figure.add_scatter(y=below, **look | {"showlegend": False})
-    look |= {"fill": "tonexty", "fillcolor": theme.tint(theme.BLUE)}
-    figure.add_scatter(y=above, name="possible where stored texts end", **look)
+    figure.add_scatter(y=above, **look | fill)
