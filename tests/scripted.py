@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -223,6 +224,7 @@ class Parrot(Engine):
     def __init__(self, says: str = " It is by Bo Ek. So the answer is Bo Ek.") -> None:
         self.tokenizer = WordTokenizer()
         self.says = [i for i, _, _ in self.tokenizer.cut(says)]
+        self.encode = cache(self.tokenizer.encode_with_offsets)  # a draft is measured at each token
 
     def write(
         self, request: Write, seed: int | None = None, *, watch: OnToken | None = None
@@ -244,9 +246,11 @@ class Parrot(Engine):
     def measure(self, request: Write, ids: list[int]) -> Draft:
         n, pieces = len(ids), self.tokenizer.tokens(ids)
         ends = [0, *(len(self.tokenizer.decode(ids[: i + 1], special=False)) for i in range(n))]
-        prompt_ids, prompt_offsets = self.tokenizer.encode_with_offsets(request.prompt.text)
+        prompt_ids, prompt_offsets = self.encode(request.prompt.text)
         sure = np.array([0.2 if piece.strip("▁").istitle() else 0.9 for piece in pieces])
-        rows = self.attend([*prompt_ids, *ids])[:, len(prompt_ids) - 1 :]
+        rows = None
+        if request.attention:
+            rows = self.attend([*prompt_ids, *ids])[:, len(prompt_ids) - 1 :]
         return Draft(
             np.array(ids),
             self.tokenizer.decode(ids, special=False),
@@ -260,7 +264,7 @@ class Parrot(Engine):
             alternative_ids=np.array([[i, 0] for i in ids]),
             received=np.full(n, 0.5),
             alternative_probs=np.stack([sure, 1 - sure], 1),
-            rows=rows if request.attention else None,
+            rows=rows,
             ended=False,
             among=np.full(n * (n + 1) // 2, 0.5, np.float32) if request.among else None,
         )
