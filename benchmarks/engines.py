@@ -43,9 +43,10 @@ class Bare:
 
     def __init__(self, file: Path, threads: int) -> None:
         self.C = C = load_bindings()
-        self.model = C.llama_model_load_from_file(
-            str(file).encode(), C.llama_model_default_params()
-        )
+        opening = C.llama_model_default_params()
+        # as the engine does: some builds end the process with AMX (ggml-org/llama.cpp#20824)
+        opening.use_extra_bufts = b"AMX_INT8 = 1" not in C.llama_print_system_info()
+        self.model = C.llama_model_load_from_file(str(file).encode(), opening)
         parameters = C.llama_context_default_params()
         parameters.n_ctx = parameters.n_batch = 4096
         parameters.n_threads = parameters.n_threads_batch = threads
