@@ -126,6 +126,7 @@ def test_every_call_is_kept_and_texts_written_side_by_side_are_those_written_alo
     )
     lm_tiny.alike(expected, first, close=20 * lm_tiny.CLOSE)
     assert len(tape.tokens) == sum(map(len, tape.continuations)) == 21
+    assert [*tape.tokens.index] == [*range(21)]  # over all calls
     assert (second.ids.tolist(), second.stopped) == (alone[1].ids[:3].tolist(), "eos")
     np.testing.assert_allclose(second.entropy, alone[1].entropy[:3], atol=lm_tiny.CLOSE)
 

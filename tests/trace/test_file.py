@@ -23,7 +23,7 @@ from hypothesis.extra import numpy as hnp
 from dragin_lab.errors import TraceFileError
 from dragin_lab.trace import file as tracefile
 from dragin_lab.trace.file import save_trace
-from dragin_lab.trace.trace import Question, Trace
+from dragin_lab.trace.trace import Branches, Question, Trace
 
 
 def assert_same(a: Any, b: Any, where: str = "trace") -> None:
@@ -276,6 +276,14 @@ def test_a_slim_trace_keeps_what_was_decided_in_a_fraction_of_the_size(tmp_path:
         assert_same(kept.received, draft.received)
     slim.write_bytes(slim.read_bytes()[:-1])
     refusal(slim, "a damaged one")
+
+
+def test_a_saved_tree_has_no_hidden_states(tmp_path: Path) -> None:
+    trace = make_trace(hidden=True)
+    assert trace.steps[0].draft.states is not None
+    tree = Branches.load(Branches.of(trace).save(tmp_path / "tree"))
+    assert tree[0].steps[0].draft.states is None
+    assert tree[0].fingerprint == trace.fingerprint
 
 
 def test_a_slim_trace_is_unpacked_up_to_a_size(tmp_path: Path) -> None:
