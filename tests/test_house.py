@@ -31,7 +31,7 @@ WEIGHT = {
     "engines": 39_039,
     "retrieval": 10_754,
     "run": 23_069,
-    "study": 12_009,
+    "study": 12_011,
     "results": 24_785,
     "views": 30_659,
     "widgets": 10_726,

@@ -144,7 +144,7 @@ class Outcome:
         )
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(repr(self))}</p>" + str(self.table.to_html(index=False))
+        return f"<p>{escape(repr(self))}</p>" + str(self.table.to_html(index=False, na_rep="–"))
 
 
 class _Verdict(NamedTuple):

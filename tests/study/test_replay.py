@@ -71,6 +71,7 @@ def test_a_slim_trace_tells_for_certain_what_asking_again_gives(
         **settings
     )
     assert list(outcome.table["step"]) == [turn.step + 1 for turn in outcome.turns]
+    assert "NaN" not in outcome._repr_html_()  # of a step without a query
     assert len(repr(outcome).splitlines()) == 1
     real = ask(exchange_settings(found, **settings))
     for turn, step in zip(outcome.reached, real.steps, strict=False):
