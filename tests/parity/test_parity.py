@@ -144,35 +144,14 @@ def method_of(case: dict, nlp: Any) -> Method:
     return method(case["method"], variant="reference", nlp=nlp, **options)
 
 
-def lab_of(case: dict) -> Lab:
+def answer(case: dict, nlp: Any) -> Trace:
     exemplars = [Exemplar(**e) for e in SETS[case["set"]]["exemplars"]]
-    return Lab(
+    lab = Lab(
         language_model(case["set"]),
         retriever=retriever(case["set"]),
         exemplars=PromptTemplate(exemplars),
     )
-
-
-def answer(case: dict, nlp: Any) -> Trace:
-    return lab_of(case).ask(case["question"], method_of(case, nlp))
-
-
-def share_settings(case: dict) -> str:
-    """What the cases that run side by side have in common."""
-    return json.dumps([case["set"], case["method"], case["settings"]], sort_keys=True)
-
-
-@functools.cache
-def answer_side_by_side(shared: str) -> dict[str, Trace]:
-    """The traces of all cases with these settings, by their questions. That each is what it is
-    alone is held in tests/run/test_embedded.py, and the real model's cases are asked one by one.
-    """
-    cases = [case for case in CASES if share_settings(case) == shared]
-    questions = [case["question"] for case in cases]
-    traces = lab_of(cases[0]).ask_many(
-        questions, method_of(cases[0], tagged()), batch_size=len(cases)
-    )
-    return {trace.question.text: trace for trace in traces}
+    return lab.ask(case["question"], method_of(case, nlp))
 
 
 def assert_same_answer(trace: Trace, expected: dict) -> None:
@@ -189,8 +168,7 @@ def test_same_as_released_code(case: dict) -> None:
     assert expected["text"] is not None, (
         "a case where the released code raised wants a test of its own"
     )
-    trace = answer_side_by_side(share_settings(case))[case["question"]]
-    assert_same_episode(trace, expected)
+    assert_same_episode(answer(case, tagged()), expected)
     if case in CASES[::7]:  # by the same drafts, which are kept
         # Without a tagger, content words are the non-stop-words, which is what the recording's tags
         # come to.
