@@ -334,6 +334,7 @@ def test_it_says_what_runs_and_on_how_many_threads(
             ModelError, match=r"do not fit into the 512 positions of almanac\.gguf; shorten"
         ):
             lab.model.write(Write(Prompt("a b " * 300), 8))
+        assert lab.model.attend([7] * 512).shape[1:] == (512, 512)
         facts = lab.model.identity()
         assert facts["weights_sha256"] == hash_weights(None, [file])
         assert (facts["dtype"], facts["llama_cpp_python"] > "0.3") == ("float32", True)
@@ -380,6 +381,22 @@ def test_a_build_with_amx_is_used_without_it(file: Path, monkeypatch: pytest.Mon
         with open_lab(file) as lab:
             assert ("without AMX" in repr(lab.model)) == (b"AMX_INT8" in says)
             assert lab.model.write(Write(PROMPT, 2)).text
+
+
+@pytest.mark.parametrize(
+    ("machine", "build", "slow"),
+    [
+        ("AVX512", "AVX2 = 1 | ", True),
+        ("AVX512", "AVX2 = 1 | AVX512 = 1 | ", False),
+        ("DEFAULT", "NEON = 1 | ", False),
+    ],
+)
+def test_a_build_that_leaves_the_machine_unused_is_named(
+    lab: dl.Lab, monkeypatch: pytest.MonkeyPatch, machine: str, build: str, slow: bool
+) -> None:
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: machine)
+    monkeypatch.setattr(lab.model.context, "system", build)
+    assert (f"by a build without this machine's {machine}" in repr(lab.model)) == slow
 
 
 def test_an_architecture_without_the_node_is_refused_for_attention_by_name(

@@ -7,8 +7,12 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+import multiprocessing
 import os
 import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -327,6 +331,44 @@ def test_threads_wait_asleep_unless_the_user_says_otherwise(
             patch.setenv(name, value)
         importlib.reload(engines)
         assert os.environ["OMP_WAIT_POLICY"] == used
+
+
+def test_a_fork_writes_by_itself_though_another_thread_had_the_model() -> None:
+    lm = lm_tiny.tiny()
+    expected = lm.write(Write(Prompt("Who?"), 8))
+    fork = multiprocessing.get_context("fork")
+    said = fork.SimpleQueue()
+    with hold(lm.lock):
+        child = fork.Process(target=write_alone, args=(lm, said), daemon=True)
+        child.start()
+        child.join(60)
+    assert child.exitcode == 0, "it waits for a thread that it does not have"
+    assert said.get() == (1, expected.ids.tolist())
+
+
+def write_alone(lm: LanguageModel, said: Any) -> None:
+    said.put((torch.get_num_threads(), lm.write(Write(Prompt("Who?"), 8)).ids.tolist()))
+
+
+@contextmanager
+def hold(lock: Any) -> Iterator[None]:
+    """Hold a lock in another thread."""
+    held = threading.Event()
+    over = threading.Event()
+
+    def keep() -> None:
+        with lock:
+            held.set()
+            over.wait()
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    held.wait()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @pytest.mark.parametrize(

@@ -150,8 +150,12 @@ def test_a_slow_tokenizer_is_refused() -> None:
     class Slow:
         is_fast = False
 
-    with pytest.raises(ModelError, match="Slow has no fast encoding"):
-        HFTokenizer(Slow())
+    class Foreign:
+        """Says nothing of its speed."""
+
+    for own in (Slow, Foreign):
+        with pytest.raises(ModelError, match=f"{own.__name__} has no fast encoding"):
+            HFTokenizer(own())
 
 
 @pytest.mark.parametrize("name", ["passages", "question"])

@@ -316,6 +316,11 @@ def test_gold_answers_are_found_as_whole_words():
     assert not facts.holds_gold(passage, ("138", ""))
 
 
+def test_a_long_list_among_settings_is_counted():
+    assert facts.setting_text([*range(12)]).endswith("10, 11")
+    assert facts.setting_text([*range(13)]) == "13 values"
+
+
 def test_text_is_wrapped_and_coloured_on_request_only():
     trace = samples.almanac_trace()
     for width in (40, 60, 100):
