@@ -28,7 +28,7 @@ WEIGHT = {
     "catalog": 2_411,
     "almanac": 957,
     "data": 12_895,
-    "engines": 39_039,
+    "engines": 39_042,
     "retrieval": 10_754,
     "run": 23_069,
     "study": 12_011,
@@ -335,6 +335,37 @@ def test_a_packed_function_is_seen() -> None:
     assert list_dense(packed) == ["f"]
     assert list_dense("def f(a):\n" + "    a = a + 1\n" * 8) == []
     assert list_dense("\n".join(packed.splitlines()[:4])) == []  # a short one is read at once
+
+
+# -- what stays as it is ---------------------------------------------------------------------------
+
+#: The dataclasses that are written over: records of an episode, which grow, and helpers.
+GROWING = {
+    "trace": {"Branches", "Decision", "Draft", "Query", "Step", "Trace", "Words"},
+    "core": {"BaseLoop", "ClockLoop", "DraginLoop", "FlareLoop", "Loop", "SentenceLoop", "_Part"},
+    "triggers": {"CallLoop", "PrefixLoop"},
+    "engines": {"Computed", "_Recorder"},
+    "run": {"Counts", "_Branching"},
+    "results": {"CauseFinder", "Making", "Pieces", "Table"},
+    "views": {"Line", "Sentence"},
+}
+
+
+def test_what_is_found_cannot_be_written_over() -> None:
+    """What is handed out and shared is frozen, so that no user of it changes another's."""
+    written_over: dict[str, set[str]] = {}
+    for name, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and is_written_over(node):
+                written_over.setdefault(room(name), set()).add(node.name)
+    assert written_over == GROWING
+
+
+def is_written_over(node: ast.ClassDef) -> bool:
+    """Whether a class is a dataclass that is not frozen."""
+    decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+    made = [text for text in decorators if text.partition("(")[0] == "dataclass"]
+    return any("frozen=True" not in text for text in made)
 
 
 @pytest.mark.parametrize("folder", ["dragin_lab", "tests", "tools", "benchmarks"])

@@ -15,7 +15,7 @@ import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -203,6 +203,7 @@ class _Wrapped(ChainMap[str, Any]):
         return getattr(self.maps[0], name)
 
 
+@cache
 def _recording(function: Any) -> Any:
     """An attention function; where a tap listens to the module in this thread, it records the
     call.
