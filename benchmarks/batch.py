@@ -118,6 +118,7 @@ def measure(
     found: dict[str, dict[str, Trace]] = timed.made
     traces = list(found["side"].values())
     drafts = [c for trace in traces for c in trace.continuations]
+    read = sum(len(draft.prompt_ids) - draft.reused for draft in drafts)
     return {
         "model": lm.name.rpartition("/")[2],
         "method": method.name,
@@ -125,6 +126,7 @@ def measure(
         "questions": len(questions),
         "batch": max(traces, key=lambda t: len(t.provenance["batch"]["notes"])).provenance["batch"],
         **timed.summary("side"),
+        "read": read,
         "generated": sum(map(len, drafts)),
         "retrievals": sum(trace.counters["retrievals"] for trace in traces),
         "differences": differences(found["alone"], found["side"]),
@@ -156,7 +158,11 @@ def main() -> None:
                 f" {method.variant} variant"
             )
             over = found["over_cpu" if on == "cpu" else "over"]["alone"]
-            budgets.append(budget(f"{what}, {lm.name.rpartition('/')[2]}", over, at_most))
+            note = (
+                f"forwards are shared by the {found['generated']:,} tokens that are written;"
+                f" {found['read']:,} of prompts are read either way"
+            )
+            budgets.append(budget(f"{what}, {found['model']}", over, at_most, note=note))
             results.append(found)
     write(args.out, {"budgets": budgets, "batch": results, "machine": machine()})
     if any(not one["allowed"] for result in results for one in result["differences"]):

@@ -267,24 +267,29 @@ def main() -> None:
         "corpora": results,
         "machine": machine() | {"tantivy": version("tantivy")},
     }
-    if (
-        million := next((one for one in results if one["passages"] == 1_000_000), None)
-    ) is not None:
-        found["budgets"] = [
-            budget(
-                "corpus of 1 million passages, built / bare tantivy", million["build_ratio"], 1.3
-            ),
-            budget("peak memory while building it", million["ours"]["peak_MiB"], 1024, "MiB"),
-            budget(
-                "resident memory while searching it", million["search"]["resident_MiB"], 300, "MiB"
-            ),
-            budget(
-                f"a query of {QUERY_WORDS} words / bare tantivy's, median",
-                million["search_ratio"],
-                2.0,
-            ),
-        ]
+    million = next((one for one in results if one["passages"] == 1_000_000), None)
+    if million is not None:
+        found["budgets"] = judge(million)
     write(args.out, found)
+
+
+def judge(million: dict[str, Any]) -> list[dict[str, Any]]:
+    """The lines of a million passages in docs/performance.md."""
+    ours, bare = million["ours"], million["bare"]
+    more = 1e6 * (ours["cpu_seconds"] - bare["cpu_seconds"]) / million["passages"]
+    note = (
+        f"{more:.0f} µs of processor time more a passage, in which its row is checked, written as"
+        " JSON and fingerprinted"
+    )
+    built = "corpus of 1 million passages, built / bare tantivy"
+    query = f"a query of {QUERY_WORDS} words / bare tantivy's, median"
+    resident = million["search"]["resident_MiB"]
+    return [
+        budget(built, million["build_ratio"], 1.3, note=note),
+        budget("peak memory while building it", ours["peak_MiB"], 1024, "MiB"),
+        budget("resident memory while searching it", resident, 300, "MiB"),
+        budget(query, million["search_ratio"], 2.0),
+    ]
 
 
 if __name__ == "__main__":

@@ -256,6 +256,10 @@ def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 f"{name}: episode / plain `generate` of what is kept",
                 one["over"]["ours"]["plain"],
                 limits["plain"],
+                note=(
+                    f"{one['tokens_generated']:.0f} tokens are written for"
+                    f" {one['tokens_kept']:.0f} that are kept"
+                ),
             ),
         ]
     return found
