@@ -47,7 +47,10 @@ def test_a_terminal_gets_a_bar_that_counts_the_rate_of_this_session_alone(
 class Console:
     """One without ``isatty``, as programs with windows have it."""
 
+    text = ""
+
     def write(self, text: str) -> int:
+        self.text += text
         return len(text)
 
     def flush(self) -> None:
@@ -55,11 +58,14 @@ class Console:
 
 
 @pytest.mark.parametrize("stream", [None, Console()])
-def test_a_service_has_no_standard_error(stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_has_no_standard_error_or_one_that_gets_lines(
+    stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
     with Progress("a", 1) as progress:
         progress.add({"ended": "answered", "em": 1.0})
     assert progress.total == 1
+    assert stream is None or re.search(r"a: 1 of 1, .*EM=1", stream.text)
 
 
 def test_a_notebook_gets_a_bar_in_the_cell_and_nothing_on_standard_error(

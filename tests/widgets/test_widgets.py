@@ -331,7 +331,9 @@ def test_a_curve_is_tuned_from_change_to_change_and_every_theta_is_known() -> No
     control.theta.value = control.thetas[-1]
     seen = [curve.piece(id, control.theta.value).start]
     while control.theta.value > control.thetas[0]:
+        before = control.theta.value
         press(control, "◀")
+        assert control.theta.value < before
         start = curve.piece(id, control.theta.value).start
         seen += [start] * (start != seen[-1])
         assert control.trace.text == curve.piece(id, control.theta.value).line["text"]
