@@ -655,7 +655,7 @@ class AnswerText:
                 self._parts.append(_Part("", "model"))
             part = self._parts[-1]
             part.ids += tuple(ids)
-            part.text = self._decode_part(part.ids)
+            part.text = self._decode(part.ids).rstrip(BROKEN)
         reached = int(draft.offsets[n - 1, 1]) if n else 0
         if draft.text[reached:end]:
             space = "" if ids else find_lead(self._tokenizer, draft)
@@ -667,23 +667,25 @@ class AnswerText:
             self._parts.append(_Part(text, author))
 
     def list_model_parts(self, stop: int) -> list[WrittenPart]:
-        """The parts with ids before the character ``stop``: half-open characters, and the ids."""
+        """The parts with ids before the character ``stop``, where no half of one is left:
+        half-open characters, and the ids.
+        """
         parts = []
         place = 0
         for part in self._parts:
             ids = part.ids
             text = part.text
-            while ids and place + len(text) > stop:
+            while ids and (place + len(text) > stop or text.endswith(BROKEN)):
                 ids = ids[:-1]
-                text = self._decode_part(ids) if ids else ""
+                text = self._decode(ids) if ids else ""
             if ids:
                 parts.append((place, place + len(text), ids))
             place += len(part.text)
         return parts
 
-    def _decode_part(self, ids: tuple[int, ...]) -> str:
+    def _decode(self, ids: tuple[int, ...]) -> str:
         text = self._tokenizer.decode(ids, special=False)
-        return (find_space(self._tokenizer, ids, text) + text).rstrip(BROKEN)
+        return find_space(self._tokenizer, ids, text) + text
 
 
 # -- the answer in a prompt ------------------------------------------------------------------------

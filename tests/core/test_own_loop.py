@@ -202,7 +202,8 @@ def test_half_a_character_waits_for_its_rest() -> None:
         )
         answer.add(draft, len(draft.text))
     assert answer.text == "東東東東"
-    assert [ids for _, _, ids in answer.list_model_parts(99)] == [tuple(prefix)]
+    assert answer.list_model_parts(99) == [(0, 4, tuple(prefix))]
+    assert answer.list_model_parts(1) == [(0, 1, tuple(prefix[:3]))]  # no half of the second
 
 
 def test_pieces_are_there_while_the_model_writes() -> None:
