@@ -139,6 +139,24 @@ def test_mistakes_name_the_function_and_the_remedy(score: Any, says: str) -> Non
         drive(dl.method(when="wrong", what="question"), DRAFT, question=QUESTION)
 
 
+def test_a_formulator_sees_words_and_tokens_of_the_sentence_and_which_were_flagged() -> None:
+    seen: list[dl.Gap] = []
+
+    @dl.what("watching")
+    def watching(gap: dl.Gap) -> str:
+        seen.append(gap)
+        return gap.sentence
+
+    drive(dl.method("dragin", threshold=1.0, what="watching"), *SCRIPT, question=QUESTION)
+    [gap] = seen
+    assert gap.words == ("It", "is", "by", "Bo", "Ek.")
+    assert [word for word, hit in zip(gap.words, gap.hits, strict=True) if hit] == ["Bo"]
+    assert "".join(gap.tokens).split() == list(gap.words)
+    assert len(gap.doubt) == len(gap.tokens)
+    assert gap.tokens[int(gap.doubt.argmax())].strip() == "Bo"
+    assert gap.draft.text[: gap.cut] == "It was far. It is by"
+
+
 @pytest.mark.parametrize("query", [None, "", "  ", 3, ["a"], "x" * 100_000])
 def test_queries_that_cannot_be_sent_are_refused(query: Any) -> None:
     class Odd(dl.Formulator):
