@@ -33,7 +33,7 @@ WEIGHT = {
     "run": 23_069,
     "study": 12_011,
     "results": 24_785,
-    "views": 30_659,
+    "views": 30_681,
     "widgets": 10_726,
     "cli": 7_075,
     "root": 6_707,

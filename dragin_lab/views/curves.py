@@ -115,7 +115,7 @@ def place_axis(figure: go.Figure, table: pd.DataFrame, rows: int) -> None:
         ticks = ticks_within(starts[0], starts[-1])
         figure.update_xaxes(tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
     figure.update_xaxes(ticklabelstandoff=6)
-    figure.update_xaxes(title_text="θ", row=rows, col=1)
+    theme.name_thetas(figure, rows)
 
 
 def ticks_within(low: float, high: float) -> list[float]:

@@ -320,7 +320,7 @@ def draw_board(known: Mapping[float, Sequence[Outcome]], measured: Any = None) -
         if len(rows):
             values = rows.set_index("value")[name]
             _add_values(figure, values, f"{NAMES[name]}, measured", **points, **shared)
-    figure.update_xaxes(title_text="θ", row=len(names), col=1)
+    theme.name_thetas(figure, len(names))
     figure.update_yaxes(rangemode="tozero")
     if scored:
         figure.update_yaxes(range=[0, 1.05], row=1, col=1)

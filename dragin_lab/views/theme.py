@@ -143,6 +143,11 @@ def write(figure: go.Figure, text: str, x: float, y: float, **look: Any) -> None
     figure.add_annotation(text=text, x=x, y=y, showarrow=False, **look)
 
 
+def name_thetas(figure: go.Figure, row: int) -> None:
+    """θ under the axis of a row, below the place where a control writes one of them."""
+    figure.update_xaxes(title={"text": "θ", "standoff": 24}, row=row, col=1)
+
+
 def break_lines(text: object, width: int) -> list[str]:
     """A text in at most three lines of so many characters, "…" where there are more."""
     return textwrap.wrap(" ".join(printable(text).split()), width, max_lines=3, placeholder=" …")
