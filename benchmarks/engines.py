@@ -1,8 +1,9 @@
 """llama.cpp beside transformers on the same real prompts: processor time to read, to write, and for
 whole episodes.
 
-    python benchmarks/engines.py               # SmolLM2-135M Q4_1, which `make real` fetches, and
-    Q8_0 made of it python benchmarks/engines.py --questions 8
+    python benchmarks/engines.py --questions 8
+
+The model is SmolLM2-135M in Q4_1, which ``make real`` fetches, and in Q8_0, made of it.
 
 ``bare`` is llama.cpp by its own functions alone, fed the ids that the engine writes: reading in one
 go, then a token at a time, flash attention as llama.cpp chooses. Engines take turns, so that a busy

@@ -1,9 +1,8 @@
 """A model of Llama-2-7B's shape on a GPU: bare ``generate``, drafts without and with attention, 16
 of them, a probe.
 
-    python benchmarks/gpu.py                # random weights in bfloat16, built on the device; under
-    4 minutes python benchmarks/gpu.py --tiny         # the same on a processor, in float32, to try
-    the script
+    python benchmarks/gpu.py           # random weights in bfloat16, under 4 minutes
+    python benchmarks/gpu.py --tiny    # on a processor, in float32, to try the script
 
 One line of JSON each, by the wall clock: medians of rounds that alternate, without kept prefixes.
 The weights are random, so nothing reaches DRAGIN's threshold: it reads every row and judges every

@@ -1,9 +1,9 @@
 """Write the pictures of README.md and docs/views.md, as a browser draws them, light and dark, and
 README's table.
 
-    python -m tools.pictures              views of the demo, asking the embedded model python -m
-    tools.pictures real         the trace of notebook 08 in which a passage mends what SmolLM2
-    invented python -m tools.pictures table        the table of the demo in README.md
+    python -m tools.pictures          views of the demo, asking the embedded model
+    python -m tools.pictures real     the trace of notebook 08 in which a passage mends an answer
+    python -m tools.pictures table    the table of the demo in README.md
 
 All but the table need chromium (or Chrome) on the PATH.
 """
