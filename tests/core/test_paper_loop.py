@@ -192,6 +192,8 @@ def test_fs_rag_searches_every_sentence() -> None:
         " So the answer is Li.",
     ]
     assert driven.trace.steps[0].continuation_kept == len("It is Bo.")
+    ends = [step.continuation.stopped for step in driven.trace.steps]
+    assert ends == ["sentence", "sentence", "answer"]
     assert driven.trace.ended == "answered"
 
 
@@ -225,6 +227,8 @@ def test_flare_looks_a_sentence_ahead(marker: str) -> None:
     assert (again.discarded, again.kept) == (again.draft.text, " He met Li.")
     assert again.continuation.text[: again.continuation_kept].strip() == "He met Li."
     assert last.kept == " So the answer is Li."
+    written = [accepted.draft, again.draft, again.continuation, last.draft]
+    assert [text.stopped for text in written] == ["sentence", "sentence", "sentence", "answer"]
     assert driven.lm.prompts == [
         FOUND_2 + CASE,
         FOUND_2 + CASE + " It is far.",
