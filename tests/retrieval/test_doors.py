@@ -116,6 +116,30 @@ def test_a_client_stands_with_the_name_of_its_index() -> None:
         as_retriever((client, "wiki"))
 
 
+@pytest.mark.parametrize(
+    ("library", "method", "parameter"),
+    [
+        ("LangChain", "similarity_search", "k"),
+        ("LangChain", "invoke", "k"),
+        ("LlamaIndex", "retrieve", None),
+        ("Haystack", "run", "top_k"),
+    ],
+)
+def test_a_library_is_known_by_how_its_retrievers_are_asked(
+    library: str, method: str, parameter: str | None
+) -> None:
+    def answer(self: Any, query: str, **given: int) -> Any:
+        asked.append((query, given))
+        found = list(TEXTS.values())[:2]
+        return {"documents": found} if library == "Haystack" else found
+
+    asked: list[tuple[str, dict[str, int]]] = []
+    retriever = as_retriever(type("Theirs", (), {method: answer})())
+    assert [passage.text for passage in retriever.search("Who?", 2)] == [*TEXTS.values()][:2]
+    assert asked == [("Who?", {parameter: 2} if parameter else {})]
+    assert retriever.provenance()["kind"] == library
+
+
 def test_an_own_search_comes_before_other_methods() -> None:
     class Mine:
         def search(self, query: str, k: int) -> list[str]:
