@@ -145,6 +145,14 @@ def test_without_its_retrieval_the_sentence_is_written_on() -> None:
     assert (branch.parting.before, branch.parting.after) == ("retrieve", "go on")
 
 
+def test_a_word_that_was_passed_over_does_not_fire_again_while_its_sentence_goes_on() -> None:
+    lab, _, branch = branched(Say(" a man. So the answer is Li.", **LOUD), step=1, retrieve=False)
+    assert branch.text == " It is by Bo Ek, a man. So the answer is Li."
+    assert branch.steps[0].words.text[3] == "Bo"
+    assert branch.steps[0].words.score[3] > branch.method["threshold"]
+    assert asked_for(lab) == []
+
+
 def test_a_draft_that_did_not_fire_retrieves_at_its_highest_word_or_at_a_token() -> None:
     quiet = Say(
         " It is by Bo Ek. So the answer is Bo Ek.", entropy={"Ek": 0.3}, received={"Ek": 0.4}
