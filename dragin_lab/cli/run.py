@@ -259,7 +259,7 @@ def table(runs: tuple[str, ...], form: str, compare: str | None) -> None:
         )
     first, *folders = runs
     if first.lstrip("-").isdecimal():
-        made = dl.table(int(first), folders, compare=compare)
+        report = dl.table(int(first), folders, compare=compare)
     else:
-        made = dl.Runs.load(runs).table(compare=compare)
-    echo(made.show(form, width=terminal_width()))
+        report = dl.Runs.load(runs).table(compare=compare)
+    echo(report.show(form, width=terminal_width()))

@@ -196,10 +196,10 @@ def _check_sentences() -> Iterator[CheckLine]:
 
 def _check_corpus() -> Iterator[CheckLine]:
     passages = dl.Corpus.load()
-    found = dl.BM25(passages).search(passages[0].text, 1)
+    hits = dl.BM25(passages).search(passages[0].text, 1)
     yield (
         f"embedded corpus: {len(passages):,} passages; a passage's own text finds it",
-        [passage.text for passage in found] == [passages[0].text],
+        [passage.text for passage in hits] == [passages[0].text],
     )
 
 

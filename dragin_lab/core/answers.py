@@ -182,8 +182,8 @@ def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWE
     ``SettingError`` for another rule.
     """
     choice("rule", rule, ANSWER_RULES)
-    _, found, answer = text.partition(phrase)
-    if not found:
+    _, stated, answer = text.partition(phrase)
+    if not stated:
         answer = text if rule == "2wikimultihopqa" else ""
         return _strip_ends(answer, rule)
     answer = answer[1:]

@@ -253,8 +253,8 @@ class NextExample(Stop):
         text = hide_spans(text, thoughts(text, self.thought))
         first = 0 if self.begun else len(text) - len(text.lstrip(HIDDEN + string.whitespace))
         places = [text.find(mark, 0 if mark.strip() else first) for mark in self.marks]
-        found = [place for place in places if place >= 0]
-        return len(text[: min(found)].rstrip()) if found else None
+        starts = [place for place in places if place >= 0]
+        return len(text[: min(starts)].rstrip()) if starts else None
 
 
 @dataclass(frozen=True)

@@ -301,8 +301,8 @@ class _Look:
         if isinstance(value, set | frozenset):
             arguments = ()
             items = [frozenset(value)]
-        made = [one for one in (maker, *arguments) if one is not kind]
-        named: dict[Any, Any] = {"(is)": kind, "(made)": made}
+        construction = [one for one in (maker, *arguments) if one is not kind]
+        named: dict[Any, Any] = {"(is)": kind, "(made)": construction}
         if items is not None:
             named[KEY] = list(items)
         if pairs is not None:
@@ -414,15 +414,15 @@ def _list_members(owner: type) -> dict[str, Any]:
     """The members of a class without its settings, which are recorded by themselves, and
     without what the interpreter or ``dataclass`` writes.
     """
-    made = is_dataclass(owner)
-    settings = [setting.name for setting in fields(owner)] if made else []
+    generated = is_dataclass(owner)
+    settings = [setting.name for setting in fields(owner)] if generated else []
     members = {}
     for name, member in vars(owner).items():
         member = _unwrap(member)
         if name in (*settings, "_abc_impl", "__repr__") or inspect.isdatadescriptor(member):
             continue
         code = getattr(member, "__code__", None)
-        by_hand = code is not None and not (made and code.co_filename == "<string>")
+        by_hand = code is not None and not (generated and code.co_filename == "<string>")
         if by_hand or not name.startswith("__"):
             members[name] = member
     return members

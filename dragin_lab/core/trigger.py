@@ -170,15 +170,15 @@ class Trigger(MethodPart):
         except MemoryError:
             raise
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
+            problem = f"{type(error).__name__}: {error}"
             if isinstance(error, ValueError) and "read-only" in str(error):
-                said = (
+                problem = (
                     "it writes to an array of the draft, which is read-only; copy it first:"
                     " draft.entropy.copy()"
                 )
             raise SettingError(
                 f"trigger {self.name!r} failed on a draft of {len(draft)} tokens"
-                f" ({draft.text[:60]!r}): {said}"
+                f" ({draft.text[:60]!r}): {problem}"
             ) from error
         if values.dtype.kind not in "biuf" or values.shape != (len(draft),):
             raise SettingError(

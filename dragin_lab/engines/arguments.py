@@ -119,17 +119,18 @@ def settle_quantization(given: dict[str, Any]) -> None:
     if (bits := given.pop("quantization", None)) is not None:
         given[f"load_in_{choice('quantization', bits, ('4bit', '8bit'))}"] = True
     names = inspect.signature(BitsAndBytesConfig).parameters.keys()
-    told = {name: given.pop(name) for name in list(given) if name in names}
-    if not any(told.values()):
+    options = {name: given.pop(name) for name in list(given) if name in names}
+    if not any(options.values()):
         return
     if given.get("quantization_config") is not None:
         raise SettingError(
-            f"{', '.join(told)} and quantization_config both say how to quantize; give one of them"
+            f"{', '.join(options)} and quantization_config both say how to quantize; give one of"
+            " them"
         )
     try:
-        given["quantization_config"] = BitsAndBytesConfig(**told)
+        given["quantization_config"] = BitsAndBytesConfig(**options)
     except (ImportError, TypeError, ValueError) as error:
-        raise SettingError(f"{', '.join(told)}: {error}") from error
+        raise SettingError(f"{', '.join(options)}: {error}") from error
 
 
 def refuse_argument(error: TypeError, given: Iterable[str]) -> None:

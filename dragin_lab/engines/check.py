@@ -152,11 +152,11 @@ def _check_texts(
         apart.append(_distance(written, one, "entropy", "logprob", "alternative_probs"))
         if lm.has_attention:
             off.append(_distance(written, one, "rows"))
-    said = f"{what} gives the probabilities of one pass"
-    checks = [Check(said, max(apart), limits.decoded, costs=costs)]
+    title = f"{what} gives the probabilities of one pass"
+    checks = [Check(title, max(apart), limits.decoded, costs=costs)]
     if off:
-        said = f"{what} gives the rows of one pass"
-        checks.append(Check(said, max(off), limits.rows, costs=costs))
+        title = f"{what} gives the rows of one pass"
+        checks.append(Check(title, max(off), limits.rows, costs=costs))
     return checks
 
 

@@ -44,8 +44,8 @@ _DEFAULTS = {"layer": "last", "alternatives": 5}
 
 def loaded_arguments() -> list[str]:
     """The names of what a model that is loaded already can be given."""
-    taken = signature(LanguageModel).parameters
-    return [name for name in taken if name not in ("model", "files")]
+    parameters = signature(LanguageModel).parameters
+    return [name for name in parameters if name not in ("model", "files")]
 
 
 def open_model(
@@ -77,13 +77,13 @@ def open_model(
         return LanguageModel.load(
             source, **{name: value for name, value in loading.items() if value is not None}
         )
-    taken = _TAKES[kind]
+    takes = _TAKES[kind]
     loading = {
         name: value
         for name, value in loading.items()
-        if value is not None and (name in taken or value != _DEFAULTS.get(name))
+        if value is not None and (name in takes or value != _DEFAULTS.get(name))
     }
-    if wrong := [f"{name}={shown(value)}" for name, value in loading.items() if name not in taken]:
+    if wrong := [f"{name}={shown(value)}" for name, value in loading.items() if name not in takes]:
         raise SettingError(f"{', '.join(wrong)} has no meaning for {kind}; leave it out")
     return _connect(str(source), loading) if served else _open_llama(source, loading)
 

@@ -135,8 +135,8 @@ class ModelServer:
             except httpx.ReadTimeout:
                 break
             except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-                said = printable(str(error)) or type(error).__name__
-                why = f"cannot be reached, or breaks off ({said})"
+                message = printable(str(error)) or type(error).__name__
+                why = f"cannot be reached, or breaks off ({message})"
                 continue
             if status == httpx.codes.OK:
                 return self._decode(path, answer, kind)

@@ -105,13 +105,13 @@ class Writing:
 
     def choose(self, scores: Tensor) -> Any:
         """The next token as it is forced, or drawn from scores (V,); None: the likeliest."""
-        drawn = None
+        sampled = None
         # also before a forced token, which then changes no later draw
         if self.generator is not None:
             probs = scores.softmax(-1).nan_to_num(1.0)
-            drawn = torch.multinomial(probs, 1, generator=self.generator)
+            sampled = torch.multinomial(probs, 1, generator=self.generator)
         forced = self.request.prefix[len(self.ids) :]
-        return forced[0] if forced else drawn
+        return forced[0] if forced else sampled
 
     def add_row(self, mean: np.ndarray, heads: np.ndarray | None = None) -> None:
         """Add the next row: its mean over the heads (keys,), and all ``heads`` (h, keys), which are
@@ -427,8 +427,8 @@ class Prefixes:
         """Keep the cache of these ids."""
         self._caches[tuple(ids)] = cache
         self._caches.move_to_end(tuple(ids))
-        taken = self.nbytes
-        limit = (free_memory(self.device) + taken) // 2 if self.limit is None else self.limit
+        size = self.nbytes
+        limit = (free_memory(self.device) + size) // 2 if self.limit is None else self.limit
         while len(self) > 1 and self.nbytes > limit:
             self._caches.popitem(last=False)
 

@@ -52,8 +52,8 @@ class Running:
         recorded = self.trace.provenance
         written = sum(len(step.texts) for step in self.trace.steps)
         place = written + (self.trace.extraction is not None)
-        drawn = [recorded["seed"], asked.id, asked.text, recorded.get("draw", 0), place]
-        return int.from_bytes(sha256(json.dumps(drawn).encode()).digest()[:4])
+        parts = [recorded["seed"], asked.id, asked.text, recorded.get("draw", 0), place]
+        return int.from_bytes(sha256(json.dumps(parts).encode()).digest()[:4])
 
     def send(self, answer: Any) -> None:
         """Answer the request, with an exception where it failed; the first time None, to begin."""

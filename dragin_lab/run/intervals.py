@@ -151,11 +151,11 @@ def intervals_of(columns: Sequence[tuple[str, Numbers]]) -> list[Interval]:
     """
     resampled = [column for column in columns if not _is_share(*column)]
     bounds = [(0.0, 1.0) if measure in SCORES else None for measure, _ in resampled]
-    drawn = iter(bootstrap([values for _, values in resampled], bounds))
+    bootstrapped = iter(bootstrap([values for _, values in resampled], bounds))
     intervals = []
     for measure, values in columns:
         share = _is_share(measure, values)
-        intervals.append(proportion(values) if share else next(drawn))
+        intervals.append(proportion(values) if share else next(bootstrapped))
     return intervals
 
 

@@ -89,13 +89,13 @@ def find_in_view(prompt: Prompt, steps: Sequence[Step]) -> list[tuple[Place, Spa
     """The passages of some steps that stand in a prompt, in its order: (step, rank), and
     half-open characters.
     """
-    taken: dict[Place, Span] = {}
+    occupied: dict[Place, Span] = {}
     for step in reversed(steps):  # the same passage of an earlier retrieval is no longer that one's
         for rank, passage in enumerate(step.passages):
-            span = _find_passage(prompt, rank + 1, passage, list(taken.values()))
+            span = _find_passage(prompt, rank + 1, passage, list(occupied.values()))
             if span is not None:
-                taken[step.index, rank] = span
-    return sorted(taken.items(), key=lambda placed: placed[1])
+                occupied[step.index, rank] = span
+    return sorted(occupied.items(), key=lambda placed: placed[1])
 
 
 def _find_passage(prompt: Prompt, number: int, passage: Passage, taken: list[Span]) -> Span | None:

@@ -151,13 +151,13 @@ def _list_retrievals(source: Attribution) -> Iterator[dict[str, Any]]:
     named = {"holds gold": "holds_gold", "same as": "same", "in view": "seen"}
     table = source.passages.rename(columns=named)
     for retrieval in source.retrievals.rename(columns=named).itertuples():
-        found = table[table["retrieval"] == retrieval.step]
-        passages = [_describe_passage(source, row) for row in found.to_dict("records")]
-        said = [_say_found(retrieval), _say_used(retrieval, passages)]
+        hits = table[table["retrieval"] == retrieval.step]
+        passages = [_describe_passage(source, row) for row in hits.to_dict("records")]
+        verdicts = [_say_found(retrieval), _say_used(retrieval, passages)]
         yield {
             "step": retrieval.step,
             "query": retrieval.query,
-            "verdict": ", ".join(filter(None, said)),
+            "verdict": ", ".join(filter(None, verdicts)),
             "passages": passages,
         }
 

@@ -277,9 +277,9 @@ def describe_answers(runs: Runs, answers: Sequence[tuple[str, str, str]]) -> str
         first, second, *_ = traces.values()
         difference = _find_difference(first, second)
         compared = compare(first, second, labels=[*traces][:2]).html
-    said = render("answers.html", answers=answered, missing=missing, difference=difference)
+    summary = render("answers.html", answers=answered, missing=missing, difference=difference)
     pages = [trace._repr_html_() for trace in traces.values()]
-    return "".join([styled(said), compared, *pages])
+    return "".join([styled(summary), compared, *pages])
 
 
 def _find_difference(first: Trace, second: Trace) -> str:

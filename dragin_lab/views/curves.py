@@ -31,18 +31,18 @@ def draw_curve(curve: Curve) -> go.Figure:
     own θ.
     """
     table = curve.table
-    drawn = [name for name in DRAWN if table[name].notna().all()]
-    titles = [NAMES[name] for name in drawn]
-    figure = theme.panels(titles, len(drawn), shared_xaxes=True, vertical_spacing=0.1)
-    for row, name in enumerate(drawn, 1):
+    measures = [name for name in DRAWN if table[name].notna().all()]
+    titles = [NAMES[name] for name in measures]
+    figure = theme.panels(titles, len(measures), shared_xaxes=True, vertical_spacing=0.1)
+    for row, name in enumerate(measures, 1):
         figure.add_traces(draw_steps(table, name), rows=row, cols=1)
         figure.update_yaxes(range=span_of(table, name), row=row, col=1)
     own = float(curve.config["method"]["threshold"])
     add_theta(figure, own, table)
-    place_axis(figure, table, len(drawn))
+    place_axis(figure, table, len(measures))
     asked = plural(len(curve.complete), "question")
     title = f"{curve.method} at every θ: {asked} of {curve.benchmark}; bands are 95 % intervals"
-    height = 100 + 150 * len(drawn)
+    height = 100 + 150 * len(measures)
     return add_notes(theme.finish(figure, title, height, showlegend=False), curve)
 
 

@@ -119,16 +119,16 @@ def sign_of(scores: Mapping[str, float]) -> str:
 
 def header_facts(trace: Trace) -> list[tuple[str, str]]:
     """The lines of the header, without those that say nothing."""
-    made = trace.provenance
+    provenance = trace.provenance
     models = []
-    for part in (made.get("model"), made.get("retriever")):
+    for part in (provenance.get("model"), provenance.get("retriever")):
         known = part
         if isinstance(part, dict):
             known = ", ".join(setting_text(part[name]) for name in _NAMING if part.get(name))
         models.append(str(known or ""))
     # whose they are, where nobody gave any
-    template = made.get("template")
-    chosen = made.get("exemplars")
+    template = provenance.get("template")
+    chosen = provenance.get("exemplars")
     number = template.get("exemplars") if isinstance(template, dict) else None
     exemplars = [setting_text(one) for one in (number, chosen) if one is not None]
     lines = {

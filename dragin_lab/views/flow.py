@@ -32,10 +32,10 @@ def draw_flow(source: Attribution, step: int | None = None) -> go.Figure:
     Raises ``SettingError`` for a step that is not there.
     """
     trace = source.trace
-    made = source.retrievals
+    retrievals = source.retrievals
     number = step
     if number is None:
-        number = int(made["step"][made["used"].argmax()]) if len(made) else 1
+        number = int(retrievals["step"][retrievals["used"].argmax()]) if len(retrievals) else 1
     own = find_step(trace, number)
     if own.query is None:
         return theme.message(trace.question.text, f"Step {number} retrieved nothing.")

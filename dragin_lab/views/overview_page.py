@@ -162,8 +162,8 @@ def ask(lines: list[Line], step: Step, query: Query) -> None:
     """Say what was asked and found, where the text goes on."""
     last = lines[-1]
     before = "" if last.words and not last.gone else last.kept
-    found = [passage.title or passage.id for passage in step.passages]
-    titles = " · ".join(dict.fromkeys(found))
+    names = [passage.title or passage.id for passage in step.passages]
+    titles = " · ".join(dict.fromkeys(names))
     asked = Line(step.index, before)
     asked.asked = shorten(query.text or "(empty query)", 90)
     asked.found = shorten(titles or "nothing was found", 70)
@@ -191,17 +191,17 @@ def read_words(texts: Texts, step: Step, name: str, marks: Marks) -> Iterator[Wr
         signs = [marks.get((step.index + 1, name, at + 1)) for at in tokens] if read else []
         given = next(filter(None, signs), "")
         mark = given if isinstance(given, Sign) else Sign(str(given))
-        drawn = WrittenWord(shown, kept, mark=mark)
+        written = WrittenWord(shown, kept, mark=mark)
         if columns:
             best = max(tokens, key=columns["level"].__getitem__)
             facts = columns["about"][best].splitlines()[2:3]
-            drawn = replace(
-                drawn,
+            written = replace(
+                written,
                 level=columns["level"][best],
                 hit=any(columns["opens"][word.start : word.stop]),
                 about="".join(line for line in facts if line.startswith("word")),
             )
-        yield drawn
+        yield written
 
 
 def draw_lines(texts: Texts, lines: list[Line]) -> str:

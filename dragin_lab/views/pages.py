@@ -109,9 +109,9 @@ def page(path: str | Path, *parts: Any, inline: bool = True) -> Path:
         part.question.text if isinstance(part, Trace) else str(getattr(part, "title", ""))
         for part in parts
     )
-    drawn = any(hasattr(part, "to_plotly_json") for part in parts)
+    figures = any(hasattr(part, "to_plotly_json") for part in parts)
     code = ""
-    if drawn:
+    if figures:
         from plotly.offline import get_plotlyjs
 
         code = get_plotlyjs()
@@ -122,10 +122,11 @@ def page(path: str | Path, *parts: Any, inline: bool = True) -> Path:
         "css": load_stylesheet(),
     }
     try:
-        if drawn and not inline:
+        if figures and not inline:
             write_whole(target.parent / "plotly.min.js", code.encode())
         write_whole(
-            target, render("page.html", script=Markup(script if drawn else ""), **shown).encode()
+            target,
+            render("page.html", script=Markup(script if figures else ""), **shown).encode(),
         )
     except OSError as error:
         raise DataError(not_saved(target, error), begun=True) from error
@@ -137,10 +138,10 @@ def show_part(part: Any) -> Markup:
     notes.
     """
     if hasattr(part, "to_plotly_json"):
-        drawn = part.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False})
+        html = part.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False})
         # plotly gives its drawing no name
         named = re.sub("<.*?>", " ", part.layout.title.text or "a figure")
-        return Markup(f'<figure aria-label="{esc(unescape(named))}">{drawn}</figure>')
+        return Markup(f'<figure aria-label="{esc(unescape(named))}">{html}</figure>')
     frame = getattr(part, "frame", part)
     if hasattr(frame, "to_html"):
         options = {"float_format": "{:.3f}".format, "na_rep": "", "border": 0}

@@ -38,10 +38,10 @@ def title_measure(name: str) -> str:
 
 def say_measure(row: dict[str, Any], name: str) -> str:
     """A measure with its interval, where it has one."""
-    said = f"{theme.label(title_measure(name))} {num(row[name])}"
+    mean = f"{theme.label(title_measure(name))} {num(row[name])}"
     if f"{name}_low" not in row:
-        return said
-    return f"{said} ({num(row[f'{name}_low'])} to {num(row[f'{name}_high'])})"
+        return mean
+    return f"{mean} ({num(row[f'{name}_low'])} to {num(row[f'{name}_high'])})"
 
 
 def sweep(

@@ -227,7 +227,7 @@ def _describe_tokens(
             if np.isfinite(row["compared"]):
                 what = "score" if unit == "word" else unit
                 facts.append(f"{what} {write_score(row['compared'], theta)}")
-        facts += [said for name, said in flags.items() if row[name]]
+        facts += [remark for name, remark in flags.items() if row[name]]
         lines.append("   ".join(facts))
         likeliest = []
         for name, share, _ in list_alternatives(text, at, ALTERNATIVES):

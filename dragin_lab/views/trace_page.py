@@ -63,7 +63,7 @@ def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str
     """
     shown = texts.trace
     retrieving = [step.index for step in shown.steps if step.query is not None]
-    drawn = "" if turns else draw_lines(texts, find_lines(texts, overview_marks(shown)))
+    overview = "" if turns else draw_lines(texts, find_lines(texts, overview_marks(shown)))
     few = [step.index for step in shown.steps[:MAX_STEPS]]
     return render(
         "trace.html",
@@ -76,7 +76,7 @@ def trace_card(texts: Texts, turns: Any = None, since: int | None = None) -> str
         read_pieces=read_pieces,
         with_passages=with_passages,
         by_word=unit_of(shown) == "word",
-        drawn=drawn,
+        drawn=overview,
         prompts=partial(prompt_parts, {}),
         known=since is None,
         sources=list_sources(shown),

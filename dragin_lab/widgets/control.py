@@ -231,8 +231,8 @@ def describe_figure(figure: dict[str, Any]) -> str:
 
 def figure_json(figure: Any) -> dict[str, Any]:
     """A figure of plotly as the plain data that a front end draws."""
-    made: dict[str, Any] = json.loads(figure.to_json())
-    return made
+    data: dict[str, Any] = json.loads(figure.to_json())
+    return data
 
 
 def button(label: str, call: Callable[[], Any], **options: Any) -> ipw.Button:
@@ -272,9 +272,9 @@ def close_earlier(control: Control) -> None:
         return  # made by a callback, or where there are no cells
     run = asked["header"]["msg_id"]
     cell = asked.get("metadata", {}).get("cellId") or asked["content"]["code"]
-    before, made = _MADE.get(cell, (run, []))
+    before, controls = _MADE.get(cell, (run, []))
     if before != run:
-        for earlier in made:
+        for earlier in controls:
             earlier.close()
-        made = []
-    _MADE[cell] = run, [*made, control]
+        controls = []
+    _MADE[cell] = run, [*controls, control]
