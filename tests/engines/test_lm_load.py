@@ -333,6 +333,16 @@ def test_threads_wait_asleep_unless_the_user_says_otherwise(
         assert os.environ["OMP_WAIT_POLICY"] == used
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """For torch, which may have been started with one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_a_fork_writes_by_itself_though_another_thread_had_the_model() -> None:
     lm = lm_tiny.tiny()
     expected = lm.write(Write(Prompt("Who?"), 8))
